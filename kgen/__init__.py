@@ -1,0 +1,1 @@
+"""kgen: op specs and tile programs in, Triton-Ascend kernels out."""

@@ -1,0 +1,1 @@
+"""Emission: device-dialect kernels and a spec's signatures to the source of a package."""

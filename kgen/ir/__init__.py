@@ -1,0 +1,1 @@
+"""The intermediate representation: frozen, located nodes; a parser that never executes; rewriting; checks; text."""

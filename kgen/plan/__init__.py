@@ -1,0 +1,1 @@
+"""Planning: memory expressions from lowered kernels, tile candidates, and the record that a build reads."""

@@ -1,0 +1,136 @@
+"""Peak bytes of UB, L1 and L0C as sympy expressions of the tile sizes, the chunk and `w`, the operands' bytes.
+
+S lays every buffer side by side; P is the largest sum of those that live at one point. The compiler reuses nothing while S
+fits, so its peak is S there, and lies between P and S where it doesn't (ASCEND.md section 2, "Placement").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+
+from kgen.ir.nodes import Kernel
+from kgen.plan.liveness import L0C, L1, UB, Buffer, Layout, layout
+from kgen.spec.targets import Placement
+
+W = sympy.Symbol("w", positive=True, integer=True)
+Size = sympy.Expr
+
+
+@dataclass(frozen=True)
+class Peak:
+    """S and P of each memory, and the buffers behind them."""
+
+    ub_sum: Size
+    ub_peak: Size
+    l1: Size
+    l0c: Size
+    layout: Layout
+
+
+def symbol(size: str | int) -> Size:
+    """A tile size as sympy: a constant, or a positive integer symbol."""
+    return sympy.Integer(size) if isinstance(size, int) else sympy.Symbol(size, positive=True, integer=True)
+
+
+def buffer_bytes(b: Buffer, mixed: bool, p: Placement) -> Size:
+    """Bytes of a buffer with its copies and scratch."""
+    rows, cols = symbol(b.rows), symbol(b.cols)
+    width = W if b.width == "w" else sympy.Integer(b.width)
+    if b.space == L1:
+        return rows * cols * width * p.dot_operand_buffers.value
+    if b.space == L0C:
+        return rows * cols * 4
+    if b.split:
+        rows = rows / p.vector_cores_per_block.value
+    size = rows * cols * width * _copies(b, mixed, p)
+    return size + _scratch(b, rows, cols, p)
+
+
+def _copies(b: Buffer, mixed: bool, p: Placement) -> int:
+    if b.slots:
+        return p.workspace_slots.value
+    if b.moved and b.looped:
+        return p.mixed_buffers.value if mixed else p.loop_buffers.value
+    return 1
+
+
+def _scratch(b: Buffer, rows: Size, cols: Size, p: Placement) -> Size:
+    if b.scratch == "rows32":
+        return p.broadcast_row_bytes.value * rows
+    if b.scratch == "tile":
+        return rows * cols * 4
+    if b.scratch == "half":
+        return rows * cols * 2
+    return sympy.Integer(0)
+
+
+def peak(kernel: Kernel, placement: Placement) -> Peak:
+    """The kernel's expressions under a target's placement rules."""
+    found = layout(kernel)
+    sizes = [(b, buffer_bytes(b, found.mixed, placement)) for b in found.buffers]
+
+    def total(space: str) -> Size:
+        return sympy.Add(*(s for b, s in sizes if b.space == space))
+
+    return Peak(total(UB), _largest(sizes, found.points, UB), _largest(sizes, found.points, L1), _largest(sizes, found.points, L0C), found)
+
+
+def _largest(sizes: list[tuple[Buffer, Size]], points: int, space: str) -> Size:
+    """The largest live sum over program points; points with the same live set count once."""
+    sums: set[Size] = set()
+    mine = [(b, s) for b, s in sizes if b.space == space]
+    for point in range(points + 1):
+        live = sympy.Add(*(s for b, s in mine if b.start <= point <= b.end))
+        if live != 0:
+            sums.add(sympy.expand(live))
+    return _maximum(sums)
+
+
+def _maximum(sums: set[Size]) -> Size:
+    """Max of polynomials with positive coefficients: one that is no larger in any term is left out."""
+    kept: list[Size] = []
+    for s in sorted(sums, key=sympy.default_sort_key):
+        terms = s.as_coefficients_dict()
+        others = [o.as_coefficients_dict() for o in sums if o != s]
+        if not any(all(o[t] >= c for t, c in terms.items()) for o in others):
+            kept.append(s)
+    return sympy.Max(*kept) if kept else sympy.Integer(0)
+
+
+def tree(e: Size) -> list[object] | int | str:
+    """An expression as the plain tree that a plan records."""
+    if e.is_Integer:
+        return int(e)
+    if e.is_Symbol:
+        return str(e)
+    if e.is_Pow and e.exp.is_Integer and int(e.exp) > 0:
+        return ["*", *[tree(e.base)] * int(e.exp)]
+    if e.is_Rational:
+        raise ValueError(f"{e} isn't a whole number of bytes")
+    op = "+" if e.is_Add else "*" if e.is_Mul else "max" if isinstance(e, sympy.Max) else None
+    if op is None:
+        raise ValueError(f"{type(e).__name__} has no recorded form")
+    args = sorted(e.args, key=sympy.default_sort_key)
+    if op == "*" and any(a.is_Rational and not a.is_Integer for a in args):
+        ratio = next(a for a in args if a.is_Rational and not a.is_Integer)
+        rest = [tree(a) for a in args if a is not ratio]
+        top = ["*", int(ratio.p), *rest] if ratio.p != 1 else (["*", *rest] if len(rest) > 1 else rest[0])
+        return ["ceildiv", top, int(ratio.q)]
+    return [op, *(tree(a) for a in args)]
+
+
+@dataclass(frozen=True)
+class Trees:
+    """A peak's expressions as plain trees, which are cheap to evaluate for every candidate."""
+
+    ub_sum: object
+    ub_peak: object
+    l1: object
+    l0c: object
+
+
+def trees(found: Peak) -> Trees:
+    """The four expressions of a kernel."""
+    return Trees(tree(found.ub_sum), tree(found.ub_peak), tree(found.l1), tree(found.l0c))

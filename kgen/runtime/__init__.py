@@ -1,0 +1,1 @@
+"""The launch module that kgen copies into every generated package. Nothing here imports kgen."""

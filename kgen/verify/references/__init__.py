@@ -1,0 +1,1 @@
+"""Naive, short, slow definitions of what operators compute. They import torch and nothing of kgen."""

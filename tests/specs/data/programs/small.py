@@ -1,0 +1,1 @@
+"""Programs of the small spec; only their places are looked at here."""
