@@ -82,10 +82,9 @@ def package(sources: Sources, kernels: dict[str, Kernel], plan: Plan) -> dict[st
     return render(spec, rows, tile_table(spec, plan, sources.targets), templates_dir(), runtime, header)
 
 
-def build(spec: Path, folder: Path | None = None) -> tuple[Path, dict[str, str], Plan]:
+def build(sources: Sources, folder: Path | None = None) -> tuple[Path, dict[str, str], Plan]:
     """Where the package goes, its files, and the plan behind them. Writes nothing."""
-    sources = read(spec)
-    target = folder or default_folder(spec, sources.loaded.spec.name)
+    target = folder or default_folder(sources.loaded.path, sources.loaded.spec.name)
     kernels = lowered(sources)
     plan = plan_for(sources, kernels, target)
     return target, package(sources, kernels, plan), plan
@@ -94,3 +93,10 @@ def build(spec: Path, folder: Path | None = None) -> tuple[Path, dict[str, str],
 def default_folder(spec: Path, name: str) -> Path:
     """`generated/<name>` beside the folder of specs."""
     return spec.resolve().parent.parent / "generated" / name
+
+
+def files_read(sources: Sources) -> list[Path]:
+    """Every input file of a build but kgen's own."""
+    local = sources.loaded.path.parent / "targets"
+    targets = [local / f"{t.name}.yaml" for t in sources.targets if (local / f"{t.name}.yaml").is_file()]
+    return [sources.loaded.path, *(p.path for p in sources.programs.values()), *targets]

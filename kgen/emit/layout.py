@@ -41,13 +41,13 @@ def _last_bracket(text: str) -> tuple[int, int] | None:
     depth, end = 0, None
     for position in range(len(text) - 1, -1, -1):
         char = text[position]
-        if char in ")]":
+        if char in ")]}":
             if depth == 0:
                 end = position
             depth += 1
-        elif char in "([":
+        elif char in "([{":
             depth -= 1
-            if depth == 0 and end is not None and end - position > 1 and text[position] == "(":
+            if depth == 0 and end is not None and end - position > 1 and char in "({":
                 return position, end
     return None
 

@@ -145,12 +145,12 @@ def _launcher_model(spec: Spec, k: Lowered, arguments: KernelArguments) -> dict[
     types = [f"{p}: torch.Tensor" + (" | None" if t.optional and p not in entry.given else "") for p, t in tensors.items()]
     types += [f"{s}: float" for s in arguments.scalars] + [f"{f}: bool" for f in arguments.flags]
     tiled = bool(entry.tiles)
-    shapes = "; ".join(f"{p} [{', '.join(t.store or t.dims)}]" for p, t in tensors.items())
+    shapes = [f"    {p} [{', '.join(t.store or t.dims)}]" for p, t in tensors.items()]
     return {
         "name": kernel.name,
         "function": function_name(kernel.name),
         "arguments": types,
-        "summary": f"Launches {function_name(kernel.name)} on {shapes}.",
+        "summary": "\n".join(shapes),
         "tiles": tiled,
         "bound": entry.bound.value,
         "tasks": k.tasks,

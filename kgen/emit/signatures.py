@@ -189,23 +189,31 @@ class _Builder:
         for p in self.params:
             if p.kind is ParamKind.TENSOR:
                 tensor = self.spec.tensors[p.to or p.name]
-                kinds = "fp32, bf16 or fp16" if self.head_first(tensor) else " or ".join(self._dtypes(tensor))
-                out.append(f"{p.name}: [{shape_text(tensor)}] {kinds}{'; ' + tensor.doc if tensor.doc else ''}")
+                kinds = _either(("fp32", "bf16", "fp16") if self.head_first(tensor) else self._dtypes(tensor))
+                out.append(f"{p.name}: {shape_text(tensor)} {kinds}{'; ' + tensor.doc if tensor.doc else ''}")
         return tuple(out)
 
 
 def shape_text(tensor: Tensor) -> str:
-    """`B, T, H, K` as callers see it."""
-    text = ", ".join(f"B, {d}" if d in ("T", "NT") else d for d in tensor.dims)
+    """`[B, T, H, K]` as callers see it."""
+    text = _public(tensor.dims)
     for flag, layout in tensor.store_if.items():
-        text += f", or {', '.join(layout)} with {flag}"
+        text += f" ({_public(layout)} with {flag})"
     return text
+
+
+def _public(dims: tuple[str, ...]) -> str:
+    return f"[{', '.join(f'B, {d}' if d in ('T', 'NT') else d for d in dims)}]"
 
 
 def default_text(p: Param) -> str:
     """The default as source: `None`, a number, a bool or a dtype."""
     value: Scalar = p.default
     return "torch.float32" if value == "float32" else repr(value)
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Typed construction: each function makes one node and infers its type, or says why it can't.
 
-The same functions serve the parser, where an error is the user's and gets a place, and the passes, where none can happen.
+The same functions serve the parser, where an error is the user's and gets a place, and the passes, where none can
+happen.
 """
 
 from __future__ import annotations

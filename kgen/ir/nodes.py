@@ -56,14 +56,6 @@ I32 = Type((), "int32")
 I64 = Type((), "int64")
 
 
-def _span() -> Span:
-    return field(default=NOWHERE, compare=False, repr=False, kw_only=True)  # type: ignore[no-any-return]
-
-
-def _type() -> Type:
-    return field(default=F32, kw_only=True)  # type: ignore[no-any-return]
-
-
 # ---------------------------------------------------------------- indices of tensors and of tiles
 
 
@@ -91,8 +83,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    type: Type = _type()
-    span: Span = _span()
+    type: Type = field(default=F32, kw_only=True)
+    span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +236,7 @@ class Load(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Stmt:
-    span: Span = _span()
+    span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
     note: str = field(default="", compare=False, kw_only=True)  # why a pass put it there: printed as a comment
 
 

@@ -49,7 +49,9 @@ def map_operands(node: Expr, go: ExprFn) -> Expr:
         args = tuple(go(a) for a in node.args)
         return node if all(p is q for p, q in zip(args, node.args, strict=True)) else replace(node, args=args)
     if isinstance(node, IfExp):
-        return replace(node, test=go(node.test), a=go(node.a), b=go(node.b))
+        test, a, b = go(node.test), go(node.a), go(node.b)
+        same = test is node.test and a is node.a and b is node.b
+        return node if same else replace(node, test=test, a=a, b=b)
     if isinstance(node, Load):
         access = _map_access(node.access, go)
         return node if access is node.access else replace(node, access=access)

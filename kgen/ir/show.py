@@ -59,7 +59,7 @@ def show(kernel: Kernel) -> str:
     """The kernel as text, ending in a newline."""
     words = program_words(kernel)
     arguments = ", ".join((*kernel.params, *kernel.scalars, *kernel.runtime, *kernel.constexprs))
-    lines = [f"def {kernel.name}({arguments}):  # {kernel.program} of {kernel.path}, after {kernel.stage}"]
+    lines = [f"def {kernel.name}({arguments}):  # {kernel.program} of {kernel.path}"]
     lines += _block((*kernel.prologue, *kernel.body), words, "    ")
     return "\n".join(lines) + "\n"
 
@@ -107,7 +107,7 @@ def _simple(stmt: Stmt, words: Words) -> str:
     if isinstance(stmt, Store):
         return f"{stmt.tensor}[{_index(stmt.index, words)}] = {show_expr(stmt.value, words)}"
     if isinstance(stmt, StoreTile):
-        return f"store({_access(stmt.access, words)}, {show_expr(stmt.value, words)})"
+        return f"store({_access(stmt.access, words, show_expr(stmt.value, words))})"
     raise KgenBug(f"show doesn't know {type(stmt).__name__}")
 
 
@@ -224,9 +224,9 @@ def _one(index: Index, words: Words) -> str:
     return f"{base} {'+' if index.shift > 0 else '-'} {abs(index.shift)}" if index.shift else base
 
 
-def _access(access: Access, words: Words) -> str:
-    """A block in memory, in the terms of a block pointer."""
-    out = [f"{access.tensor} + {show_expr(access.base, words, SUM)}"]
+def _access(access: Access, words: Words, *value: str) -> str:
+    """A block in memory, in the terms of a block pointer; a value to store stands after the address."""
+    out = [f"{access.tensor} + {show_expr(access.base, words, SUM)}", *value]
     if access.axes:
         fields: dict[str, list[str]] = {
             "shape": [show_expr(a.extent, words) for a in access.axes],

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-WORDS = """
-    tasks scan tiles parts heads group chunks seqs tokens zeros full eye dot sum max cumsum exp exp2 log tanh sigmoid
-    rsqrt abs maximum minimum where tril index last start end seq step local history ending
-    T N NT H HV K V BT
-"""
-
-__all__ = sorted({*WORDS.split(), "inf"})
+__all__ = [
+    "tasks", "scan", "tiles", "parts", "heads", "group", "chunks", "seqs", "tokens", "zeros", "full", "eye", "dot",
+    "sum", "max", "cumsum", "exp", "exp2", "log", "tanh", "sigmoid", "rsqrt", "abs", "maximum", "minimum", "where",
+    "tril", "index", "last", "start", "end", "seq", "step", "local", "history", "ending", "T", "N", "NT", "H", "HV",
+    "K", "V", "BT", "inf",
+]  # fmt: skip
 
 inf = float("inf")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kgen.ir.nodes import Kernel
+from kgen.ir.verify import Verifier
 from kgen.passes.addresses import addresses
 from kgen.passes.choices import choices
 from kgen.passes.context import Context
@@ -43,8 +44,11 @@ PASSES: tuple[Pass, ...] = (
 
 
 def lower(kernel: Kernel, context: Context) -> Iterator[tuple[str, Kernel]]:
-    """The kernel as parsed, then after each pass, with the pass's name."""
+    """The kernel as parsed, then after each pass, with the pass's name. Each is verified before it is handed on."""
+    verifier = Verifier()
+    verifier.check(kernel, "parse")
     yield "parse", kernel
     for run in PASSES:
         kernel = run(kernel, context)
+        verifier.check(kernel, run.__name__)
         yield run.__name__, kernel

@@ -5,41 +5,67 @@
                                                      else:
                                                          S = zeros(K, bv)
 
-A choice inside a larger expression is named first. Flags nest and are never joined with a run-time condition. Neighbouring
-ifs on one flag become one, so that both share what they load.
+A choice inside a larger expression is named first, and one inside a side of another stays in that side. Flags nest and are
+never joined with a run-time condition. Neighbouring ifs on one flag become one, so that both share what they load.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from kgen.ir.nodes import Assign, Expr, If, IfExp, Kernel, Name, Stmt
-from kgen.ir.rewrite import bodies, map_block, map_expr, map_stmt_exprs, with_bodies, with_body
+from kgen.ir.nodes import Assign, Call, Expr, If, IfExp, IndexRef, Kernel, Name, PartAssign, Stmt, Store, Type
+from kgen.ir.rewrite import bodies, map_block, map_operands, map_stmt_exprs, with_bodies, with_body
 from kgen.passes.context import Context
+from kgen.passes.names import Fresh
+from kgen.passes.refuse import not_yet
 
 
 def choices(kernel: Kernel, context: Context) -> Kernel:
     """`x = a if FLAG else b` --> `if FLAG: x = a` / `else: x = b`."""
-    count = iter(range(1, 1000))
+    split = _Split(kernel)
+    return with_body(kernel, _merged(map_block(kernel.body, split.statement)))
 
-    def statement(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
-        before: list[Stmt] = []
 
-        def name_it(e: Expr) -> Expr:
-            if not isinstance(e, IfExp):
-                return e
-            temp = Name(f"choice{next(count)}", type=e.type, span=e.span)
-            before.append(_split(Assign(temp.id, e, span=stmt.span)))
-            return temp
+class _Split:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.fresh = kernel, Fresh(kernel)
 
+    def statement(self, stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         if isinstance(stmt, Assign) and isinstance(stmt.value, IfExp):
-            top = stmt.value
-            inner = replace(top, a=map_expr(top.a, name_it), b=map_expr(top.b, name_it))
-            return (*before, _split(replace(stmt, value=inner)))
-        stmt = map_stmt_exprs(stmt, lambda e: map_expr(e, name_it))
-        return (*before, stmt) if before else stmt
+            return self.choose(stmt, stmt.value)
+        if not isinstance(stmt, (Assign, PartAssign, Store)):
+            return stmt
+        before: list[Stmt] = []
+        new = map_stmt_exprs(stmt, lambda e: self.named(e, stmt, before))
+        return (*before, new) if before else new
 
-    return with_body(kernel, _merged(map_block(kernel.body, statement)))
+    def choose(self, stmt: Assign, choice: IfExp) -> If:
+        """Both sides assigned to the statement's name, each with what its own inner choices need."""
+        sides = (self.side(replace(stmt, value=self.spread(x, choice))) for x in (choice.a, choice.b))
+        body, orelse = sides
+        return If(choice.test, body, orelse, span=stmt.span)
+
+    def side(self, stmt: Assign) -> tuple[Stmt, ...]:
+        new = self.statement(stmt)
+        return new if isinstance(new, tuple) else (new,)
+
+    def named(self, e: Expr, stmt: Stmt, before: list[Stmt]) -> Expr:
+        """The expression with each outermost choice replaced by a name, which `before` assigns."""
+        if not isinstance(e, IfExp):
+            return map_operands(e, lambda x: self.named(x, stmt, before))
+        temp = Name(self.fresh.of("choice"), type=e.type, span=e.span)
+        before.append(self.choose(Assign(temp.id, e, span=stmt.span), e))
+        return temp
+
+    def spread(self, side: Expr, choice: IfExp) -> Expr:
+        """A side with the choice's axes: a scalar fills a tile of them."""
+        axes = choice.type.axes
+        if side.type.axes == axes:
+            return side
+        if side.type.axes:
+            hint = "make both sides as wide, with zeros(…) + x"
+            raise not_yet(self.kernel, side.span, "a choice between tiles of which one stretches", hint)
+        return Call("full", (side, *(IndexRef(a) for a in axes)), type=Type(axes, "fp32"), span=side.span)
 
 
 def _merged(block: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -48,19 +74,9 @@ def _merged(block: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         stmt = with_bodies(stmt, tuple(_merged(b) for b in bodies(stmt)))
         last = out[-1] if out else None
         if isinstance(stmt, If) and isinstance(last, If) and stmt.test == last.test:
-            out[-1] = replace(last, body=last.body + stmt.body, orelse=last.orelse + stmt.orelse)
+            both = _merged(last.body + stmt.body), _merged(last.orelse + stmt.orelse)
+            out[-1] = replace(last, body=both[0], orelse=both[1])
         else:
             out.append(stmt)
     same = len(out) == len(block) and all(p is q for p, q in zip(out, block, strict=True))
     return block if same else tuple(out)
-
-
-def _split(stmt: Assign) -> If:
-    choice = stmt.value
-    assert isinstance(choice, IfExp)
-    return If(
-        choice.test,
-        (Assign(stmt.target, choice.a, span=stmt.span),),
-        (Assign(stmt.target, choice.b, span=stmt.span),),
-        span=stmt.span,
-    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from kgen.ir import build
 from kgen.ir.nodes import Assign, Binary, Call, Expand, Expr, Kernel, Name, PartAssign, Read, Stmt, Transpose, Unary
-from kgen.ir.rewrite import map_block, map_expr, map_stmt_exprs, stmt_exprs, walk_block, with_body
+from kgen.ir.rewrite import map_block, map_expr, map_operands, map_stmt_exprs, stmt_exprs, walk_block, with_body
 from kgen.passes.context import Context
 
 LN2 = build.name("LN2")
@@ -104,21 +104,7 @@ def _clip(e: Expr, lower: bool, assigned: dict[str, Expr], context: Context) -> 
             return build.call(e.fn, (build.call("minimum", (arg, ZERO), span=e.span),), span=e.span)
         return build.call(e.fn, (build.call("tril", (arg,), {"k": 0, "fill": "-inf"}, e.span),), span=e.span)
     demands = {id(child): low for child, low in _children_demand(e, lower)}
-
-    def child(x: Expr) -> Expr:
-        return _clip(x, demands.get(id(x), False), assigned, context)
-
-    if isinstance(e, Binary):
-        a, b = child(e.a), child(e.b)
-        return e if a is e.a and b is e.b else build.binary(e.op, a, b, e.span)
-    if isinstance(e, Unary):
-        x = child(e.x)
-        return e if x is e.x else build.unary(e.op, x, e.span)
-    if isinstance(e, Call) and e.fn not in {"full", "eye", "index"}:
-        args = tuple(child(a) for a in e.args)
-        same = all(p is q for p, q in zip(args, e.args, strict=True))
-        return e if same else build.call(e.fn, args, dict(e.options), e.span)
-    return e
+    return map_operands(e, lambda x: _clip(x, demands.get(id(x), False), assigned, context))
 
 
 def _single_values(body: tuple[Stmt, ...]) -> dict[str, Expr]:
@@ -148,5 +134,3 @@ def _decays(e: Expr, assigned: dict[str, Expr], context: Context) -> bool:
     assert isinstance(e, Binary) and isinstance(e.a, Expand)
     gate = _gate(e.a.x, assigned)
     return gate is not None and context.tensor(gate.tensor).decay
-
-

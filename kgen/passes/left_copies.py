@@ -5,7 +5,8 @@
                                        b_a += dot(b_q, b_k.T)
 
 The matrix unit may overwrite its left operand where it lies. A tile made outside a loop is read again by the next iteration.
-A cast or a sum made for the dot alone is nobody else's and needs no copy.
+A sum made for the dot alone is nobody else's and needs no copy; a cast may be to the type that the tile has already, and
+then is the tile itself, as is a name that only renames another.
 """
 
 from __future__ import annotations
@@ -13,14 +14,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kgen.ir import build
-from kgen.ir.nodes import Assign, Binary, Call, Expr, For, If, Kernel, Name, Stmt, Transpose, children
-from kgen.ir.rewrite import bodies, map_operands, map_stmt_exprs, names_in, stmt_exprs, with_bodies, with_body
+from kgen.ir.nodes import Assign, Binary, Call, Cast, Expr, For, If, Kernel, Name, Stmt, Transpose, children
+from kgen.ir.rewrite import (
+    bodies,
+    map_expr,
+    map_operands,
+    map_stmt_exprs,
+    names_in,
+    stmt_exprs,
+    walk_block,
+    with_bodies,
+    with_body,
+)
 from kgen.passes.context import Context
+from kgen.passes.names import Fresh
 
 
 def left_copies(kernel: Kernel, context: Context) -> Kernel:
     """`dot(x, y); … x …` --> `x_left = x + 0.0; dot(x_left, y); … x …`."""
-    return with_body(kernel, _block(kernel.body, frozenset()))
+    return with_body(kernel, _Copies(kernel).block(kernel.body, frozenset()))
 
 
 def _exposed(block: tuple[Stmt, ...]) -> set[str]:
@@ -36,43 +48,62 @@ def _exposed(block: tuple[Stmt, ...]) -> set[str]:
     return out
 
 
-def _block(block: tuple[Stmt, ...], later: frozenset[str]) -> tuple[Stmt, ...]:
-    """`later`: names read after this block, by what follows it or by the next iteration of a loop around it."""
-    out: list[Stmt] = []
-    changed = False
-    for position, stmt in enumerate(block):
-        after = _live_after(block[position + 1 :], later)
-        copies: list[Stmt] = []
-        new = map_stmt_exprs(stmt, lambda e: _copy_left(e, after, copies, stmt))  # noqa: B023
-        if isinstance(new, For):
-            new = with_bodies(new, (_block(new.body, frozenset(after | _exposed(new.body))),))
-        elif isinstance(new, If):
-            new = with_bodies(new, tuple(_block(b, frozenset(after)) for b in bodies(new)))
-        changed |= new is not stmt or bool(copies)
-        out.extend((*copies, new))
-    return tuple(out) if changed else block
+class _Copies:
+    """Copies the left operands of one kernel where they must be."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.fresh, self.names = Fresh(kernel), dict[str, str]()
+        self.same = _renamed(kernel.body)
+
+    def block(self, block: tuple[Stmt, ...], later: frozenset[str]) -> tuple[Stmt, ...]:
+        """`later`: names read after this block, by what follows it or by the next iteration of a loop around it."""
+        out: list[Stmt] = []
+        for position, stmt in enumerate(block):
+            after = _live_after(block[position + 1 :], later)
+            copies: list[Stmt] = []
+            new = map_stmt_exprs(stmt, lambda e: self.copy_left(e, after, copies, stmt))  # noqa: B023
+            if isinstance(new, For):
+                new = with_bodies(new, (self.block(new.body, frozenset(after | _exposed(new.body))),))
+            elif isinstance(new, If):
+                new = with_bodies(new, tuple(self.block(b, frozenset(after)) for b in bodies(new)))
+            out.extend((*copies, new))
+        same = len(out) == len(block) and all(p is q for p, q in zip(out, block, strict=True))
+        return block if same else tuple(out)
+
+    def copy_left(self, e: Expr, after: set[str], copies: list[Stmt], stmt: Stmt) -> Expr:
+        # left to right inside one expression: what a later operand reads counts as read after
+        e = map_operands(e, lambda x: self.copy_left(x, after | _siblings(e, x), copies, stmt))
+        if not (isinstance(e, Call) and e.fn == "dot"):
+            return e
+        left = e.args[0]
+        while isinstance(left, (Transpose, Cast)):
+            left = left.x
+        if not isinstance(left, Name) or not self.same.get(left.id, {left.id}) & after:
+            return e
+        if left.id not in self.names:
+            self.names[left.id] = self.fresh.of(f"{left.id}_left")
+        copy = Name(self.names[left.id], type=left.type, span=left.span)
+        if not any(isinstance(c, Assign) and c.target == copy.id for c in copies):
+            plus = Binary("+", left, build.num(0.0), type=left.type, span=left.span)
+            copies.append(Assign(copy.id, plus, span=stmt.span, note="K201: the dot may overwrite its left operand"))
+        return replace(e, args=(map_expr(e.args[0], lambda x: copy if x is left else x), e.args[1]))
+
+
+def _renamed(block: tuple[Stmt, ...]) -> dict[str, set[str]]:
+    """Names that may be one tile, since one was assigned to the other as it is."""
+    same: dict[str, set[str]] = {}
+    for stmt in walk_block(block):
+        if isinstance(stmt, Assign) and isinstance(stmt.value, Name):
+            a, b = stmt.target, stmt.value.id
+            joined = same.get(a, {a}) | same.get(b, {b})
+            same.update(dict.fromkeys(joined, joined))
+    return same
 
 
 def _live_after(rest: tuple[Stmt, ...], later: frozenset[str]) -> set[str]:
     """Names whose present value may still be read: by the rest of the block before it assigns them, or later."""
     assigned = {s.target for s in rest if isinstance(s, Assign)}
     return _exposed(rest) | (set(later) - assigned)
-
-
-def _copy_left(e: Expr, after: set[str], copies: list[Stmt], stmt: Stmt) -> Expr:
-    # left to right inside one expression: what a later operand reads counts as read after
-    e = map_operands(e, lambda x: _copy_left(x, after | _siblings(e, x), copies, stmt))
-    if not (isinstance(e, Call) and e.fn == "dot"):
-        return e
-    left = e.args[0].x if isinstance(e.args[0], Transpose) else e.args[0]
-    if not isinstance(left, Name) or left.id not in after:
-        return e
-    copy = Name(f"{left.id}_left", type=left.type, span=left.span)
-    if not any(isinstance(c, Assign) and c.target == copy.id for c in copies):
-        plus = Binary("+", left, build.num(0.0), type=left.type, span=left.span)
-        copies.append(Assign(copy.id, plus, span=stmt.span, note="K201: the dot may overwrite its left operand"))
-    operand: Expr = copy if left is e.args[0] else build.transpose(copy)
-    return replace(e, args=(operand, e.args[1]))
 
 
 def _siblings(parent: Expr, child: Expr) -> set[str]:

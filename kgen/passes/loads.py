@@ -4,16 +4,18 @@
                                            b_a = b_a + dot(b_k, b_k.T)
 
 A factor LN2 on a gate goes with its load, so that it multiplies the vector once. A name that only renames a load is replaced by
-it up to where it is assigned again.
+it up to where it is assigned again; one that keeps an older value of another name is a copy, and stays.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from kgen.ir import build
 from kgen.ir.nodes import (
     Assign,
     Binary,
+    Expand,
     Expr,
     For,
     If,
@@ -23,37 +25,47 @@ from kgen.ir.nodes import (
     Read,
     Row,
     Stmt,
+    Transpose,
     Type,
 )
 from kgen.ir.rewrite import map_operands, map_stmt_exprs, walk_block, with_bodies, with_body
 from kgen.passes.context import Context
+from kgen.passes.names import Fresh
 
 Unit = tuple[str, tuple[Index, ...], bool]  # tensor, index, scaled by LN2
 
 
 @dataclass
 class _Names:
-    """Names given so far, kernel-wide, so that the same read has the same name everywhere."""
+    """Names given so far, kernel-wide, so that the same read or local has the same name everywhere."""
 
     context: Context
+    fresh: Fresh
+    program: frozenset[str]  # names that the program assigns: tiles, and integers and scalars that it computes
+    locals: dict[str, str]  # those, with what they are printed as
     units: dict[Unit, str] = field(default_factory=dict)
 
     def of(self, unit: Unit) -> str:
         if unit not in self.units:
             tensor, index, _ = unit
             row = next((i.fn for i in index if isinstance(i, Row)), "")
-            base = f"b_{tensor}" + (f"_{row}" if row else "")
-            taken = set(self.units.values())
-            count = next(n for n in range(1, 1000) if (base if n == 1 else f"{base}{n}") not in taken)
-            self.units[unit] = base if count == 1 else f"{base}{count}"
+            self.units[unit] = self.fresh.of(f"b_{tensor}" + (f"_{row}" if row else ""))
         return self.units[unit]
+
+    def printed(self, name: str) -> str:
+        """`b_x` for a tile x; masks keep their `m_`."""
+        if name not in self.locals:
+            self.locals[name] = self.fresh.of(f"b_{name}")
+        return self.locals[name]
 
 
 def loads(kernel: Kernel, context: Context) -> Kernel:
     """`x = f(k[t, bk])` --> `b_k = k[t, bk]`, `b_x = f(b_k)`."""
-    names = _Names(context)
-    rebound = _assigned_again(kernel.body)
-    return with_body(kernel, _block(kernel.body, frozenset(), {}, names, rebound))
+    targets = frozenset(_targets(*kernel.body))
+    own = {name: name for name in targets if name.startswith(("b_", "m_"))}
+    names = _Names(context, Fresh(kernel), targets, own)
+    body = _block(kernel.body, frozenset(), {}, names, _assigned_again(kernel.body))
+    return kernel if body == kernel.body else with_body(kernel, body)
 
 
 def _assigned_again(body: tuple[Stmt, ...]) -> set[str]:
@@ -78,14 +90,14 @@ def _block(
         out.extend(before)
         if isinstance(new, Assign):
             alias.pop(new.target, None)
-            if isinstance(new.value, Name) and _can_alias(new, block[position + 1 :], rebound):
+            if isinstance(new.value, Name) and _can_alias(new, block[position + 1 :], names, rebound):
                 alias[new.target] = new.value
                 continue
-            new = replace(new, target=_printed(new.target))
+            new = replace(new, target=names.printed(new.target))
         elif isinstance(new, (For, If)):
             inner = {k: v for k, v in alias.items() if k not in _targets(new)}
             dropped = set(alias) - set(inner)
-            out.extend(Assign(_printed(n), alias.pop(n), span=stmt.span) for n in sorted(dropped))
+            out.extend(Assign(names.printed(n), alias.pop(n), span=stmt.span) for n in sorted(dropped))
             new = with_bodies(new, tuple(_block(b, loaded, inner, names, rebound) for b in _blocks(new)))
         out.append(new)
     return tuple(out)
@@ -95,12 +107,14 @@ def _blocks(stmt: For | If) -> tuple[tuple[Stmt, ...], ...]:
     return (stmt.body,) if isinstance(stmt, For) else (stmt.body, stmt.orelse)
 
 
-def _targets(stmt: Stmt) -> set[str]:
-    return {s.target for s in walk_block((stmt,)) if isinstance(s, Assign)}
+def _targets(*stmts: Stmt) -> set[str]:
+    return {s.target for s in walk_block(stmts) if isinstance(s, Assign)}
 
 
-def _can_alias(stmt: Assign, rest: tuple[Stmt, ...], rebound: set[str]) -> bool:
+def _can_alias(stmt: Assign, rest: tuple[Stmt, ...], names: _Names, rebound: set[str]) -> bool:
     """Whether the name can stand for the load: never assigned again, or again only by this block's own statements."""
+    if not isinstance(stmt.value, Name) or stmt.value.id not in names.units.values():
+        return False
     if stmt.target not in rebound:
         return True
     for later in rest:
@@ -133,8 +147,10 @@ def _named(
             return unit(x, None)
         if isinstance(x, Name) and x.id in alias:
             return alias[x.id]
-        if isinstance(x, Name) and _is_local(x, names.context):
-            return replace(x, id=_printed(x.id))
+        if isinstance(x, Name) and x.id in names.program:
+            return replace(x, id=names.printed(x.id))
+        if isinstance(x, (Expand, Transpose)) and x.type.dtype != x.x.type.dtype:
+            return build.expand(x.x, x.axis, x.span) if isinstance(x, Expand) else build.transpose(x.x, x.span)
         return x
 
     def go(x: Expr) -> Expr:
@@ -146,18 +162,5 @@ def _named(
     return go(e)
 
 
-def _printed(name: str) -> str:
-    """`b_x` for a tile x; masks keep their `m_`."""
-    return name if name.startswith(("b_", "m_")) else f"b_{name}"
-
-
 def _is_scaled_read(e: Expr) -> bool:
     return isinstance(e, Binary) and e.op == "*" and isinstance(e.a, Read) and isinstance(e.b, Name) and e.b.id == "LN2"
-
-
-def _is_local(e: Name, context: Context) -> bool:
-    spec = context.spec
-    constants = {"LN2", *spec.dims, *spec.scalars, *(f.upper() for f in spec.flags)}
-    return e.type.dtype not in {"bool", "int32", "int64"} and e.id not in constants
-
-

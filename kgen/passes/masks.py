@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kgen.ir import build
-from kgen.ir.nodes import Assign, Axis, Call, Expr, For, If, IndexRef, Kernel, Name, Num, Stmt, Store, Type
+from kgen.ir.nodes import Assign, Axis, Call, Cast, Expr, For, If, IndexRef, Kernel, Name, Num, Stmt, Store, Type
 from kgen.ir.rewrite import map_operands, map_stmt_exprs, with_bodies, with_body
 from kgen.passes.context import Context
 from kgen.passes.facts import UNKNOWN, ZERO, Env, Fact, fact, flow, loop_entry, neutral, step
+from kgen.passes.names import Fresh
 
 FZERO, FONE = build.num(0.0), build.num(1.0)
 
@@ -24,7 +25,8 @@ FZERO, FONE = build.num(0.0), build.num(1.0)
 class _Prologue:
     """Statements before the task loop: lane numbers and masks, each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernel: Kernel) -> None:
+        self.fresh, self.names = Fresh(kernel), dict[str, str]()
         self.stmts: dict[str, Assign] = {}
 
     def lanes(self, axis: Axis) -> Name:
@@ -48,8 +50,10 @@ class _Prologue:
         return self._named("m_eye" if axis.name == "t" else f"m_eye_{axis.name}", value)
 
     def _named(self, name: str, value: Expr) -> Name:
-        self.stmts.setdefault(name, Assign(name, value))
-        return Name(name, type=value.type)
+        if name not in self.names:
+            self.names[name] = self.fresh.of(name)
+            self.stmts[name] = Assign(self.names[name], value)
+        return Name(self.names[name], type=value.type)
 
 
 def clamp01(x: Expr) -> Expr:
@@ -59,7 +63,7 @@ def clamp01(x: Expr) -> Expr:
 
 def masks(kernel: Kernel, context: Context) -> Kernel:
     """`tril(x)` --> `x * m_lower`; void operands of contractions --> masked."""
-    prologue = _Prologue()
+    prologue = _Prologue(kernel)
     env: Env = {s.id: Fact() for s in (build.name(n) for n in (*context.spec.scalars, "LN2"))}
     body = _block(kernel.body, env, context, prologue)
     return with_body(kernel, body, (*kernel.prologue, *prologue.stmts.values()))
@@ -146,10 +150,16 @@ def _neutral_dot(e: Call, env: Env, context: Context) -> Call:
         return e
     left, right = e.args
     if b.axes[0] != ZERO:
-        right = build.cast(_blank(right, 0, 0.0, b.axes[0]), right.type.dtype)
+        right = _blank_operand(right, 0, b.axes[0])
     if a.axes[1] == UNKNOWN:
-        left = build.cast(_blank(left, 1, 0.0, UNKNOWN), left.type.dtype)
+        left = _blank_operand(left, 1, UNKNOWN)
     return replace(e, args=(left, right))
+
+
+def _blank_operand(x: Expr, axis: int, state: int) -> Expr:
+    """Blanked in fp32, before the cast to the operand's type."""
+    wide = x.x if isinstance(x, Cast) else build.cast(x, "fp32")
+    return build.cast(_blank(wide, axis, 0.0, state), x.type.dtype)
 
 
 def _neutral_reduction(e: Call, env: Env, context: Context) -> Call:
@@ -160,7 +170,7 @@ def _neutral_reduction(e: Call, env: Env, context: Context) -> Call:
     for i in over:
         assert isinstance(i, int)
         if x.axes[i] != ZERO or e.fn == "max":
-            value = _blank(value, i, fill, x.axes[i])
+            value = _blank(value, i, fill, max(x.axes[i], x.corner))
     return e if value is e.args[0] else replace(e, args=(value, *e.args[1:]))
 
 

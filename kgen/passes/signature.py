@@ -22,12 +22,13 @@ def signature(kernel: Kernel, context: Context) -> Kernel:
     flags += [f.upper() for f in context.spec.flags]
     modes = ["IS_VARLEN", "TAIL_MODE"]
     constexprs = tuple(n for n in (*static, *tiles, *flags, *modes) if n in used)
-    return replace(
+    new = replace(
         kernel,
         scalars=tuple(n for n in context.spec.scalars if n in used),
         runtime=(*(t for t in TABLES if t in touched), *(n for n in RUNTIME if n in used)),
         constexprs=(*constexprs, "BLOCK_PTR"),
     )
+    return kernel if new == kernel else new
 
 
 def _all_exprs(kernel: Kernel) -> list[Expr]:
@@ -49,5 +50,3 @@ def _touched(kernel: Kernel) -> set[str]:
     body: tuple[Stmt, ...] = (*kernel.prologue, *kernel.body)
     loads = {e.access.tensor for e in _all_exprs(kernel) if isinstance(e, Load)}
     return loads | {s.access.tensor for s in walk_block(body) if isinstance(s, StoreTile)}
-
-

@@ -148,13 +148,15 @@ def _base_axes(part: Part) -> tuple[Axis, ...]:
 
 def _assign(stmt: PartAssign, kernel: Kernel, masks: _Masks) -> tuple[Stmt, ...]:
     """`m[i, 0:i] = x` with x a vector over the sliced axis."""
-    if not (len(stmt.index) == 2 and isinstance(stmt.index[0], Fixed) and isinstance(stmt.index[1], Range)):
+    row_range = len(stmt.index) == 2 and isinstance(stmt.index[0], Fixed) and isinstance(stmt.index[1], Range)
+    if not row_range or stmt.value.type.rank != 1:
         raise KgenError(
-            "only a row's range of a tile can be assigned yet",
+            "only a vector can be assigned to a row's range of a tile yet",
             code="not-implemented",
             location=Location(kernel.path, stmt.span.line, stmt.span.column),
             hint="write m[i, a:b] = x",
         )
+    assert isinstance(stmt.index[0], Fixed) and isinstance(stmt.index[1], Range)
     axis = _plain(stmt.value.type.axes[0])
     square = Type((axis, axis), "fp32")
     tile, cell = build.name(stmt.target, square, stmt.span), build.name("m_cell", square)

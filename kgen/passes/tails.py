@@ -24,17 +24,24 @@ def tails(kernel: Kernel, context: Context) -> Kernel:
     """A block --> the same block with its bound."""
 
     def expr(e: Expr) -> Expr:
-        return replace(e, access=_bounded(e.access, context)) if isinstance(e, Load) and e.access.axes else e
+        if not isinstance(e, Load):
+            return e
+        access = _bounded(e.access, context)
+        return e if access is e.access else replace(e, access=access)
 
     def statement(stmt: Stmt) -> Stmt:
         stmt = map_stmt_exprs(stmt, lambda e: map_expr(e, expr))
-        return replace(stmt, access=_bounded(stmt.access, context)) if isinstance(stmt, StoreTile) else stmt
+        if not isinstance(stmt, StoreTile):
+            return stmt
+        access = _bounded(stmt.access, context)
+        return stmt if access is stmt.access else replace(stmt, access=access)
 
     return with_body(kernel, map_block(kernel.body, statement))
 
 
 def _bounded(access: Access, context: Context) -> Access:
-    return replace(access, axes=tuple(replace(a, check=_check(a, context)) for a in access.axes))
+    axes = tuple(replace(a, check=_check(a, context)) for a in access.axes)
+    return access if axes == access.axes else replace(access, axes=axes)
 
 
 def _check(axis: AccessAxis, context: Context) -> Expr:

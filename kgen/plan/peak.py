@@ -134,3 +134,28 @@ class Trees:
 def trees(found: Peak) -> Trees:
     """The four expressions of a kernel."""
     return Trees(tree(found.ub_sum), tree(found.ub_peak), tree(found.l1), tree(found.l0c))
+
+
+def live_at_peak(found: Peak, placement: Placement, values: dict[str, int]) -> tuple[int, list[tuple[int, str]]]:
+    """The program point where most UB is live at given sizes, and each buffer's bytes and name there, largest first."""
+    rows = []
+    for b in found.layout.buffers:
+        if b.space == UB:
+            rows.append((b, evaluate(buffer_bytes(b, found.layout.mixed, placement), values)))
+    totals = [sum(n for b, n in rows if b.start <= p <= b.end) for p in range(found.layout.points + 1)]
+    point = totals.index(max(totals))
+    live = [(n, _label(b)) for b, n in rows if b.start <= point <= b.end]
+    return point, sorted(live, key=lambda row: (-row[0], row[1]))
+
+
+def _label(b: Buffer) -> str:
+    marks = [m for m, on in (("split", b.split), ("slots", b.slots), ("moved", b.moved), (b.scratch, b.scratch)) if on]
+    width = "w" if b.width == "w" else b.width
+    return f"{b.name} [{b.rows}, {b.cols}] x {width}{' (' + ', '.join(marks) + ')' if marks else ''}, program line {b.line}"
+
+
+def evaluate(e: Size, values: dict[str, int]) -> int:
+    """Bytes at given sizes."""
+    from kgen.plan.record import tree_value
+
+    return tree_value(tree(e), values)

@@ -1,15 +1,20 @@
 """Argument checks, sequence tables, device facts and launches, shared by every operator of this package.
 
-Copied here by kgen; needs torch and triton only. All checks run on the host before the first launch. The one that must look
-at device memory, `cu_seqlens`, is made once for each tensor and remembered, so that a call costs no device sync and can be
-captured in a graph.
+Copied here by kgen; needs torch and triton only. All checks run on the host before the first launch. The one that must
+look at device memory, `cu_seqlens`, is made once for each tensor and remembered until the tensor is changed in place:
+a second call costs no device sync and can be captured in a graph. A tensor made in inference mode doesn't tell when it
+is changed, so it is read on each call, except while a graph is captured; pass `cu_seqlens_cpu` to save that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
+import math
 import os
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -18,39 +23,63 @@ from . import tiles as _tiles
 
 FLOATS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 NAMES = {v: k for k, v in FLOATS.items()}
+INDICES = (torch.int32, torch.int64)
 
 
 class Tables:
-    """Where the sequences of one varlen batch lie, on its device.
+    """Where the sequences of one varlen batch lie, on its device: a snapshot of `values`, the entries of `cu_seqlens`.
 
-    `cu_seqlens` int64 [N + 1]; `chunk_indices` int32 [NT, 2] (sequence, chunk within it); `chunk_offsets` int64 [N + 1],
-    the number of chunks before each sequence.
+    `cu_seqlens` int64 [N + 1]; `chunk_indices` int32 [NT, 2], a sequence and a chunk within it; `chunk_offsets` int64
+    [N + 1], the number of chunks before each sequence.
     """
 
-    __slots__ = ("chunk_indices", "chunk_offsets", "cu_seqlens", "total", "version")
+    __slots__ = ("chunk_indices", "chunk_offsets", "cu_seqlens", "total", "values", "version")
 
-    def __init__(self, cu_seqlens: torch.Tensor, host: list[int], chunk: int) -> None:
-        counts = [-(-(b - a) // chunk) for a, b in zip(host, host[1:], strict=False)]
+    def __init__(self, values: list[int], chunk: int, device: torch.device, version: int | None) -> None:
+        counts = [-(-(b - a) // chunk) for a, b in itertools.pairwise(values)]
         pairs = [(n, i) for n, count in enumerate(counts) for i in range(count)]
-        offsets = [0]
-        for count in counts:
-            offsets.append(offsets[-1] + count)
-        device = cu_seqlens.device
-        self.cu_seqlens = cu_seqlens.to(torch.int64)
-        self.chunk_indices = torch.tensor(pairs, dtype=torch.int32).reshape(-1, 2).to(device)
-        self.chunk_offsets = torch.tensor(offsets, dtype=torch.int64).to(device)
+        offsets = [0, *itertools.accumulate(counts)]
+        # Never the caller's own tensor: its strides may be odd, and holding it would keep it alive for ever.
+        self.cu_seqlens = torch.tensor(values, dtype=torch.int64, device=device)
+        self.chunk_indices = torch.tensor(pairs, dtype=torch.int32, device=device).reshape(-1, 2)
+        self.chunk_offsets = torch.tensor(offsets, dtype=torch.int64, device=device)
         self.total = offsets[-1]
-        self.version = cu_seqlens._version
+        self.values, self.version = values, version
 
 
-_TABLES: dict[int, tuple[weakref.ref[torch.Tensor], dict[tuple[int, int], Tables]]] = {}
+class _Memory:
+    """Tables by the `cu_seqlens` tensor they were read from, and by chunk size; forgotten when the tensor dies.
+
+    Single dict operations only, which are atomic: two threads may at worst both read the same tensor.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[int, tuple[weakref.ref[torch.Tensor], dict[int, Tables]]] = {}
+
+    def of(self, tensor: torch.Tensor) -> dict[int, Tables]:
+        key = id(tensor)
+        entry = self.entries.get(key)
+        if entry is not None and entry[0]() is tensor:
+            return entry[1]
+
+        def forget(reference: weakref.ref[torch.Tensor]) -> None:
+            found = self.entries.get(key)
+            if found is not None and found[0] is reference:  # else the id has gone to another tensor
+                self.entries.pop(key, None)
+
+        tables: dict[int, Tables] = {}
+        self.entries[key] = (weakref.ref(tensor, forget), tables)
+        return tables
+
+
+_TABLES = _Memory()
 
 
 class Arguments:
     """The arguments of one call: dims as they become known, dtypes, tables, launches.
 
-    `where` names the function in messages. A stage is `strict`: it raises on a tensor that isn't contiguous, an operator
-    makes it so.
+    `where` names the function in messages. A stage is `strict`: it raises on a tensor that isn't contiguous, an
+    operator makes it so.
     """
 
     def __init__(self, where: str, facts: dict[str, Any], *, strict: bool) -> None:
@@ -58,10 +87,13 @@ class Arguments:
         self.dims: dict[str, int] = {}
         self.dtypes: dict[str, torch.dtype] = {}
         self.device: torch.device | None = None
+        self.target = ""
         self.tables: Tables | None = None
         self.origin: dict[str, str] = {}
+        self.common: dict[str, Any] = {}
 
     def fail(self, message: str) -> ValueError:
+        """The error for a wrong argument."""
         return ValueError(f"{self.where}: {message}")
 
     # ------------------------------------------------------------ tensors
@@ -78,8 +110,8 @@ class Arguments:
     ) -> torch.Tensor | None:
         """Checks one tensor and gives it back as kernels take it.
 
-        `dims`: T stands for [B, T], NT for [B, NT]. `dtype`: a class of the spec, whose members all tensors of the class
-        share, or one dtype. A `head_first` tensor is [B, T, HV] here and fp32 [B, HV, T] for kernels.
+        `dims`: T stands for [B, T], NT for [B, NT]. `dtype`: a dtype, or a class of the spec, whose tensors all have
+        the same one of its dtypes. A `head_first` tensor is [B, T, HV] here and fp32 [B, HV, T] for kernels.
         """
         if value is None:
             if required:
@@ -100,7 +132,10 @@ class Arguments:
 
     def _check_device(self, name: str, value: torch.Tensor) -> None:
         if self.device is None:
-            self.device = value.device
+            target = target_of(value.device)
+            if target is None:
+                raise self.fail(f"{name} is on {value.device}; expected {WHERE}")
+            self.device, self.target = value.device, target
             self.origin["device"] = name
         elif value.device != self.device:
             first = self.origin["device"]
@@ -127,9 +162,8 @@ class Arguments:
             self.origin[dim] = name
         elif known != size:
             first = self.origin.get(dim, "the call")
-            raise self.fail(
-                f"{name} has shape {shape}, so {dim} = {size}; expected [{', '.join(wanted)}] with {dim} = {known}, as {first} has"
-            )
+            expected = f"[{', '.join(wanted)}] with {dim} = {known}, as {first} has"
+            raise self.fail(f"{name} has shape {shape}, so {dim} = {size}; expected {expected}")
 
     def _check_dtype(self, name: str, value: torch.Tensor, dtype: str) -> None:
         allowed = [FLOATS[d] for d in self.facts["dtypes"].get(dtype, (dtype,))]
@@ -148,8 +182,18 @@ class Arguments:
 
     def unsupported(self, name: str, value: object, default: object) -> None:
         """Refuses an argument that the signature has and the kernels don't."""
+        if isinstance(value, torch.Tensor):
+            raise self.fail(f"{name} is a tensor; it isn't supported, leave it {default!r}")
         if value is not None and value != default:
-            raise self.fail(f"{name} isn't supported; leave it {default!r}")
+            raise self.fail(f"{name} is {value!r}; it isn't supported, leave it {default!r}")
+
+    def scalar(self, name: str, value: float | None, default: float) -> float:
+        """A number that kernels take as fp32."""
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise self.fail(f"{name} is {_text(value)}; expected a finite number or None")
+        return float(value)
 
     def output_dtype(self, name: str, value: torch.dtype | None, allowed: tuple[str, ...], default: str) -> torch.dtype:
         """The dtype asked for an output."""
@@ -163,14 +207,14 @@ class Arguments:
         if torch.is_grad_enabled():
             for name, value in tensors.items():
                 if isinstance(value, torch.Tensor) and value.requires_grad:
-                    raise self.fail(f"{name} requires grad, and no backward is generated yet; call under torch.no_grad()")
+                    raise self.fail(f"{name} requires grad and there is no backward yet; call it under torch.no_grad()")
 
     # ------------------------------------------------------------ dims
 
     def chunk(self, name: str, value: int) -> None:
         """The chunk size, where no tensor shows it."""
-        if value not in self.facts["chunks"]:
-            raise self.fail(f"{name} is {value!r}; supported: {_list(self.facts['chunks'])}")
+        if isinstance(value, bool) or not isinstance(value, int) or value not in self.facts["chunks"]:
+            raise self.fail(f"{name} is {_text(value)}; supported: {_list(self.facts['chunks'])}")
         self._bind(name, self.facts["chunk"], value, (value,), [self.facts["chunk"]])
 
     def sequences(
@@ -180,52 +224,86 @@ class Arguments:
         chunk_indices: torch.Tensor | None = None,
     ) -> None:
         """Fixes N and NT, and for a varlen batch the tables. Call it when B, T and the chunk size are known."""
-        for heads, keys in self.facts["groups"].items():
-            if heads in self.dims and keys in self.dims and self.dims[heads] % max(self.dims[keys], 1):
-                raise self.fail(f"{heads} = {self.dims[heads]} isn't a multiple of {keys} = {self.dims[keys]}")
+        self._check_groups()
         batch, rows, chunk = self.dims["B"], self.dims["T"], self.dims[self.facts["chunk"]]
         if cu_seqlens is None:
-            counts = (batch, -(-rows // chunk))
+            for name, value in (("cu_seqlens_cpu", cu_seqlens_cpu), ("chunk_indices", chunk_indices)):
+                if value is not None:
+                    raise self.fail(f"{name} is given without cu_seqlens; pass both or neither")
+            self._count("N", batch, f"a batch of {batch}")
+            self._count("NT", -(-rows // chunk), f"{rows} rows in chunks of {chunk}")
         else:
             if batch != 1:
                 raise self.fail(f"cu_seqlens is given and B = {batch}; pack the sequences into one row, B = 1")
             self.tables = self._tables(cu_seqlens, cu_seqlens_cpu, rows, chunk)
-            counts = (cu_seqlens.numel() - 1, self.tables.total)
-            if chunk_indices is not None and chunk_indices.shape[0] != self.tables.total:
-                raise self.fail(
-                    f"chunk_indices has {chunk_indices.shape[0]} rows; cu_seqlens has {self.tables.total} chunks of {chunk}"
-                )
-        for dim, size in zip(("N", "NT"), counts, strict=True):
-            self._bind("cu_seqlens" if cu_seqlens is not None else "the batch", dim, size, (size,), [dim])
+            self._count("N", cu_seqlens.numel() - 1, "cu_seqlens")
+            self._count("NT", self.tables.total, f"cu_seqlens in chunks of {chunk}")
+            self._check_chunk_indices(chunk_indices)
+        tables = self.tables
+        self.common = {
+            **self.dims,
+            "cu_seqlens": tables and tables.cu_seqlens,
+            "chunk_indices": tables and tables.chunk_indices,
+            "chunk_offsets": tables and tables.chunk_offsets,
+            "IS_VARLEN": tables is not None,
+            "TAIL_MODE": 2 if tables is not None or rows % chunk else 0,
+            "BLOCK_PTR": _tiles.block_pointers(self.target),
+        }
+
+    def _check_groups(self) -> None:
+        for heads, keys in self.facts["groups"].items():
+            for dim in (heads, keys):
+                if self.dims.get(dim) == 0:
+                    raise self.fail(f"{self.origin[dim]} has {dim} = 0; expected at least 1")
+            if heads in self.dims and keys in self.dims and self.dims[heads] % self.dims[keys]:
+                ours, theirs = (f"{self.origin[d]} has {d} = {self.dims[d]}" for d in (heads, keys))
+                raise self.fail(f"{ours}, {theirs}; {heads} must be a multiple of {keys}")
+
+    def _count(self, dim: str, size: int, source: str) -> None:
+        known = self.dims.setdefault(dim, size)
+        if known != size:
+            raise self.fail(f"{self.origin[dim]} has {dim} = {known}; expected {size}, as {source} has")
+
+    def _check_chunk_indices(self, value: torch.Tensor | None) -> None:
+        total = self.dims["NT"]
+        if value is not None and (not isinstance(value, torch.Tensor) or tuple(value.shape) != (total, 2)):
+            raise self.fail(f"chunk_indices is {_text(value)}; expected [{total}, 2], as cu_seqlens has {total} chunks")
 
     def _tables(self, cu: torch.Tensor, host: torch.Tensor | None, rows: int, chunk: int) -> Tables:
-        if not isinstance(cu, torch.Tensor) or cu.dtype not in (torch.int32, torch.int64) or cu.dim() != 1 or cu.numel() < 2:
-            found = f"{cu.dtype} {tuple(cu.shape)}" if isinstance(cu, torch.Tensor) else type(cu).__name__
-            raise self.fail(f"cu_seqlens is {found}; expected int32 or int64 [N + 1]")
-        if self.device is not None and cu.device != self.device:
+        self._check_bounds("cu_seqlens", cu)
+        if cu.device != self.device:
             raise self.fail(f"cu_seqlens is on {cu.device}; expected {self.device}, as {self.origin['device']} is")
-        entry = _TABLES.get(id(cu))
-        if entry is None or entry[0]() is not cu:
-            key = id(cu)
-            entry = (weakref.ref(cu, lambda _: _TABLES.pop(key, None)), {})
-            _TABLES[key] = entry
-        tables = entry[1].get((chunk, rows))
-        if tables is None or tables.version != cu._version:
+        if host is not None:
+            self._check_bounds("cu_seqlens_cpu", host)
+            if host.device.type != "cpu":
+                raise self.fail(f"cu_seqlens_cpu is on {host.device}; expected cpu")
+            if host.numel() != cu.numel():
+                raise self.fail(f"cu_seqlens_cpu has {host.numel()} entries; expected {cu.numel()}, as cu_seqlens has")
+        known = _TABLES.of(cu)
+        tables, version = known.get(chunk), None if cu.is_inference() else cu._version
+        unknown = version is None and not capturing(cu.device)
+        if tables is None or unknown or tables.version != version:
             values = (cu if host is None else host).tolist()
-            self._check_cu_seqlens(values, rows, cu.numel())
-            tables = entry[1][(chunk, rows)] = Tables(cu, values, chunk)
+            self._check_values("cu_seqlens" if host is None else "cu_seqlens_cpu", values, rows)
+            if tables is None or tables.values != values:
+                tables = known[chunk] = Tables(values, chunk, cu.device, version)
+            tables.version = version
+        elif tables.values[-1] != rows:
+            self._check_values("cu_seqlens", tables.values, rows)
         return tables
 
-    def _check_cu_seqlens(self, values: list[int], rows: int, count: int) -> None:
-        if len(values) != count:
-            raise self.fail(f"cu_seqlens_cpu has {len(values)} entries, cu_seqlens {count}")
+    def _check_bounds(self, name: str, value: torch.Tensor) -> None:
+        if not isinstance(value, torch.Tensor) or value.dtype not in INDICES or value.dim() != 1 or value.numel() < 2:
+            raise self.fail(f"{name} is {_text(value)}; expected int32 or int64 [N + 1], N at least 1")
+
+    def _check_values(self, name: str, values: list[int], rows: int) -> None:
         if values[0] != 0:
-            raise self.fail(f"cu_seqlens starts at {values[0]}; expected 0")
-        for n, (a, b) in enumerate(zip(values, values[1:], strict=False)):
+            raise self.fail(f"{name} starts at {values[0]}; expected 0")
+        for n, (a, b) in enumerate(itertools.pairwise(values)):
             if b < a:
-                raise self.fail(f"cu_seqlens falls from {a} to {b} at entry {n + 1}; expected nondecreasing")
+                raise self.fail(f"{name} falls from {a} to {b} at entry {n + 1}; expected nondecreasing")
         if values[-1] != rows:
-            raise self.fail(f"cu_seqlens ends at {values[-1]}; expected T = {rows}")
+            raise self.fail(f"{name} ends at {values[-1]}; expected T = {rows}")
 
     def new(self, dims: tuple[str, ...], dtype: str | torch.dtype, *, zero: bool = False) -> torch.Tensor:
         """An output: uninitialised, or zeros where kernels write only part of it."""
@@ -255,68 +333,56 @@ class Arguments:
 
     def tiles(self, kernel: str) -> dict[str, int]:
         """Tile sizes of a kernel for this call's dtype, chunk and widths."""
-        assert self.device is not None
-        bits = 32 if torch.float32 in self.dtypes.values() and self._wide() else 16
-        return _tiles.choose(kernel, target_of(self.device), bits, self.dims)
-
-    def _wide(self) -> bool:
-        shared = [self.dtypes[d] for d in self.facts["shared"] if d in self.dtypes]
-        return not shared or shared[0] == torch.float32
+        kinds = [self.dtypes[c] for c in self.facts["shared"] if c in self.dtypes] or [torch.float32]
+        return _tiles.choose(kernel, self.target, kinds[0].itemsize * 8, self.dims)
 
     def launch(self, kernel: Any, bound: str, tasks: int, arguments: dict[str, Any], constants: dict[str, Any]) -> None:
         """Runs `kernel` on as many cores as the pipe it is bound on has, at most one a task."""
         if tasks == 0:
             return
         assert self.device is not None
-        rows, chunk = self.dims["T"], self.dims[self.facts["chunk"]]
-        tables = self.tables
-        ragged = tables is not None or rows % chunk != 0
-        values: dict[str, Any] = {
-            "cu_seqlens": tables and tables.cu_seqlens,
-            "chunk_indices": tables and tables.chunk_indices,
-            "chunk_offsets": tables and tables.chunk_offsets,
-            "T": rows,
-            "NT": self.dims["NT"],
-            "task_num": tasks,
-            "num_core": min(tasks, cores(self.device, bound)),
-            "IS_VARLEN": tables is not None,
-            "TAIL_MODE": 2 if ragged else 0,
-            "BLOCK_PTR": block_pointers(self.device),
-        }
-        known = {**self.dims, **values, **arguments, **constants}
+        count = min(tasks, cores(self.device, bound))
+        known = {**self.common, **arguments, **constants, "task_num": tasks, "num_core": count}
         with device_guard(self.device):
-            kernel[(values["num_core"],)](**{name: known[name] for name in kernel.arg_names})
+            kernel[(count,)](**{name: known[name] for name in kernel.arg_names})
 
 
 # ---------------------------------------------------------------- devices
+
+WHERE = "an NPU or a CUDA GPU (the CPU only with TRITON_INTERPRET=1)"
 
 
 @functools.cache
 def interpreted() -> bool:
     """Whether Triton's interpreter runs the kernels."""
-    return os.environ.get("TRITON_INTERPRET", "0") not in ("", "0")
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
 
 
 @functools.cache
-def target_of(device: torch.device) -> str:
-    """The plan's target for a device: the NPU's model, `cuda_smXX`, or the default chip under the interpreter."""
+def target_of(device: torch.device) -> str | None:
+    """The plan's target for a device, None where kernels can't run. To the interpreter the CPU is the default chip."""
     if device.type == "npu":
-        return str(torch.npu.get_device_name(device))  # type: ignore[attr-defined]
+        return known_target(str(torch.npu.get_device_name(device)))
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
-        return f"cuda_sm{major}{minor}"
-    if device.type == "cpu" and interpreted():
-        return _tiles.DEFAULT_TARGET
-    raise ValueError(
-        f"tensors are on {device}; these kernels run on an NPU or a CUDA GPU (on the CPU only with TRITON_INTERPRET=1)"
-    )
+        return known_target(f"cuda_sm{major}{minor}")
+    return _tiles.DEFAULT_TARGET if device.type == "cpu" and interpreted() else None
+
+
+def known_target(name: str) -> str:
+    """The target of a device's name: a listed one, which the name may follow with a suffix (`Ascend910B2C`); any CUDA
+    one for a GPU; else the name as it is, whose tiles come from the expressions."""
+    listed = [t for t in _tiles.CAPACITY if name.startswith(t)]
+    if not listed and name.startswith("cuda"):
+        listed = [t for t in _tiles.CAPACITY if t.startswith("cuda")]
+    return max(listed, key=len, default=name)
 
 
 @functools.cache
 def cores(device: torch.device, bound: str) -> int:
     """Programs that run at once: cube cores or vector cores of an NPU, multiprocessors of a GPU."""
     if device.type == "npu":
-        import triton.runtime.driver as driver
+        from triton.runtime import driver
 
         properties = driver.active.utils.get_device_properties(device.index or 0)
         return int(properties["num_aicore" if bound == "cube" else "num_vectorcore"])
@@ -325,10 +391,12 @@ def cores(device: torch.device, bound: str) -> int:
     return _tiles.CORES[_tiles.DEFAULT_TARGET][bound]
 
 
-@functools.cache
-def block_pointers(device: torch.device) -> bool:
-    """Whether kernels use block pointers on this device, or pointers and masks."""
-    return _tiles.block_pointers(target_of(device))
+def capturing(device: torch.device) -> bool:
+    """Whether the current stream records a graph, so that nothing may be read back from the device."""
+    if device.type == "cpu":
+        return False
+    asked = getattr(getattr(torch, device.type), "is_current_stream_capturing", None)
+    return bool(asked is not None and asked())
 
 
 def device_guard(device: torch.device) -> Any:
@@ -336,18 +404,17 @@ def device_guard(device: torch.device) -> Any:
     if device.type == "cuda":
         return torch.cuda.device(device)
     if device.type == "npu":
-        return torch.npu.device(device)  # type: ignore[attr-defined]
-    return _Nothing()
+        return torch.npu.device(device)
+    return contextlib.nullcontext()
 
 
-class _Nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-
-def _list(values: Any) -> str:
+def _list(values: Iterable[object]) -> str:
     return ", ".join(str(v) for v in values)
+
+
+def _text(value: object) -> str:
+    """What a wrong argument is, without looking at device memory."""
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)[:80]
 
 
 def _shape_text(dims: tuple[str, ...]) -> str:

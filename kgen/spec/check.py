@@ -66,9 +66,9 @@ def _names(look: Lookup) -> None:
     for owner, names in owners:
         seen: dict[str, Path] = {}
         for position, name in enumerate(names):
-            path = (*owner, "params", position, "name")
-            _reserved(look, name, path, PYTHON_NAMES)
-            _clash(look, name, path, seen)
+            at: Path = (*owner, "params", position, "name")
+            _reserved(look, name, at, PYTHON_NAMES)
+            _clash(look, name, at, seen)
 
 
 def _reserved(look: Lookup, name: str, path: Path, words: frozenset[str], *, key: bool = False) -> None:

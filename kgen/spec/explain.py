@@ -162,6 +162,8 @@ def _bad_text(error: dict[str, Any], value: Any) -> tuple[str, str, str]:
         return "name", f"longer than {context['max_length']} characters: {shown(value)}", "shorten it"
     if "py:" in str(context.get("pattern", "")):
         return "program-reference", f"{shown(value)} isn't a program reference", "write path/to/file.py:function"
+    if not context.get("pattern", "").startswith("^[A-Za-z_]["):
+        return "bad-value", f"{shown(value)} isn't allowed here", f"write text that matches {context.get('pattern')}"
     return "name", f"{shown(value)} isn't an identifier", "use letters, digits and '_', not starting with a digit"
 
 

@@ -98,7 +98,7 @@ class Kernel(Model):
     """One tile program bound to tensors, with its tile candidates.
 
     `bind` maps a program's parameter to a tensor of the spec where the names differ. `tiles` maps a dim to candidate
-    sizes. `given` names parameters that are always there in this kernel although the tensor is optional in the operator.
+    sizes. `given` names parameters that are always there in this kernel although the operator's tensor is optional.
     """
 
     program: ProgramRef

@@ -185,6 +185,11 @@ class _Builder:
 
     def _scalar(self, event: Any) -> None:
         span = _span(event)
+        if not event.value.isascii():
+            try:
+                event.value.encode()
+            except UnicodeEncodeError:  # "\uD800" is no text that a file could hold
+                raise self._syntax("half of a surrogate pair", span) from None
         top = self._stack[-1] if self._stack else None
         if top and isinstance(top.node.data, dict) and top.key is None:
             self._key(top, event.value, span)

@@ -46,25 +46,30 @@ def locate(folder: Path, name: str, packaged: Path | None = None) -> Path:
         raise _escape(name)
     own = packaged or specs_dir()
     allowed = [folder.resolve(), (own / "programs").resolve()]
-    for base in (folder, own):
+    bases = [folder, own] if pure.parts[0] == "programs" else [folder]
+    for base in bases:
         try:
-            path = (base / pure).resolve()
-            exists = path.exists()
-        except (OSError, RuntimeError):  # a loop of links
-            raise _escape(name) from None
-        if exists or (base / pure).is_symlink():
-            if not any(path.is_relative_to(root) for root in allowed):
-                raise _escape(name)
-            if path.suffix != ".py":
-                raise KgenError(
-                    f"{name} leads to {path.name!r}, which isn't a .py file",
-                    code="program-escape",
-                    hint="name a tile program",
-                )
-            if not path.is_file():
-                raise _missing(name, (folder, own))
-            return path
-    raise _missing(name, (folder, own))
+            path = (base / pure).resolve(strict=True)
+        except (OSError, RuntimeError):  # not there, or a circle of links
+            path = _unresolved(base / pure)
+        # Asked whether it exists or not: the difference would tell what is on the machine.
+        if not any(path.is_relative_to(root) for root in allowed):
+            raise _escape(name)
+        if not path.is_file():
+            continue
+        if path.suffix != ".py":
+            message = f"{name} leads to {path.name!r}, which isn't a .py file"
+            raise KgenError(message, code="program-escape", hint="name a tile program")
+        return path
+    raise _missing(name, bases)
+
+
+def _unresolved(path: Path) -> Path:
+    """Where a path that doesn't exist would be; the root for a link, whatever it points at."""
+    try:
+        return Path("/") if path.is_symlink() else path.resolve()
+    except (OSError, RuntimeError):
+        return Path("/")
 
 
 def _escape(name: str) -> KgenError:

@@ -1,4 +1,4 @@
-"""One test a mistake in a tile program: its code, line, column and next step. Guillemets mark what the caret must point at."""
+"""One test a mistake in a tile program: its code, line, column and next step. Guillemets mark where the caret goes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ STATEMENTS = {
         "x = zeros(t, t)\ny = «x * beta[t]»", "", "program-type", "a vector and a tile", "x[:, None] or x[None, :]",
     ),
     "dot without transpose": (
-        "for bk in tiles(K):\n    a = «dot(k[t, bk], k[t, bk])»", "", "program-type", "contracts axis 'bk' with 't'", ".T",
+        "for bk in tiles(K):\n    a = «dot(k[t, bk], k[t, bk])»",
+        "", "program-type", "contracts axis 'bk' with 't'", ".T",
     ),
     "dot of a vector": ("a = «dot(beta[t], beta[t])»", "", "program-type", "two axes", ""),
     "axes that differ": (
@@ -129,12 +130,13 @@ STATEMENTS = {
     "tuple arity": ("«a, b = zeros(t), zeros(t), zeros(t)»", "", "program-syntax", "as many values as names", ""),
     "tuple from a call": ("«a, b = zeros(t)»", "", "program-syntax", "as many values as names", ""),
     "swap": (
-        "a, b = zeros(t), beta[t]\n«a, b» = b, a", "", "program-syntax", "'a' is assigned and read", "another name first",
+        "a, b = zeros(t), beta[t]\n«a, b» = b, a",
+        "", "program-syntax", "'a' is assigned and read", "another name first",
     ),
     "starred target": ("«*a», b = zeros(t), zeros(t)", "", "program-syntax", "an assignment goes to", ""),
     "attribute target": ("a = zeros(t, t)\n«a.T» = a", "", "program-syntax", "an assignment goes to", ""),
     "augmented attribute": ("a = zeros(t, t)\n«a.T» += a", "", "program-syntax", "an assignment goes to", ""),
-    "store of other axes": ("«A[t]» = beta[t]", "", "program-type", "stores @beta[t] where @A[t, t] is needed", ""),
+    "store of other axes": ("«A[t]» = beta[t]", "", "program-type", "stores @beta[t] where fp32[t, t] is needed", ""),
     "store of a transpose": (
         "for bk in tiles(K):\n    «A[t]» = k[t, bk].T", "", "program-type", "stores @k[bk, t]", "",
     ),
@@ -158,11 +160,18 @@ STATEMENTS = {
     "unknown loop": ("for i in «enumerate(k)»:\n    a = zeros(t)", "", "program-syntax", "isn't a loop", ""),
     "loop over a tensor": ("«f»or i in k:\n    a = zeros(t)", "", "program-syntax", "a loop ranges over", ""),
     "loop else": (
-        "«f»or bk in tiles(K):\n    a = zeros(t)\nelse:\n    b = zeros(t)", "", "program-syntax", "a loop ranges over", "",
+        "«f»or bk in tiles(K):\n    a = zeros(t)\nelse:\n    b = zeros(t)",
+        "", "program-syntax", "a loop ranges over", "",
     ),
-    "tiles of rows": ("for i in «tiles(T)»:\n    a = zeros(t)", "", "program-name", "isn't a static dim", "known: K, V"),
+    "tiles of rows": (
+        "for i in «tiles(T)»:\n    a = zeros(t)",
+        "", "program-name", "isn't a static dim", "known: K, V",
+    ),
     "two dims": ("for i in «tiles(K, V)»:\n    a = zeros(t)", "", "program-syntax", "1 argument needed", ""),
-    "option of tiles": ("for i in «tiles(K, reverse=True)»:\n    a = zeros(t)", "", "program-syntax", "no option", "scan"),
+    "option of tiles": (
+        "for i in «tiles(K, reverse=True)»:\n    a = zeros(t)",
+        "", "program-syntax", "no option", "scan",
+    ),
     "scan of no sequence": ("for i in «scan(chunks(t))»:\n    a = zeros(t)", "", "program-syntax", "chunks(n)", ""),
     "inner tasks": (
         "for s in «tasks(chunks(T))»:\n    a = zeros(t)", "", "program-syntax", "outermost loop, once", "one loop",
@@ -171,7 +180,8 @@ STATEMENTS = {
     "range of a dim": ("for i in «range(K)»:\n    a = zeros(t)", "", "program-syntax", "constants", "unrolled"),
     "long range": ("for i in «range(100000)»:\n    a = zeros(t)", "", "program-syntax", "at most 256", ""),
     "nested ranges": (
-        "for i in range(64):\n    for j in «range(64)»:\n        a = zeros(t)", "", "program-syntax", "1024 copies", "scan",
+        "for i in range(64):\n    for j in «range(64)»:\n        a = zeros(t)",
+        "", "program-syntax", "1024 copies", "scan",
     ),
     "loop variable taken": ("for «k» in tiles(K):\n    a = zeros(t)", "", "program-syntax", "already names", "another"),
     "two loop variables": ("for «i, j» in tiles(K):\n    a = zeros(t)", "", "program-syntax", "1 loop variables", ""),

@@ -15,13 +15,17 @@ Q = "  q: {dims: [T, H, K], dtype: io}"
 STATE = "store_if: {state_v_first: [N, HV, V, K]}"
 
 NAMES = {
-    "unknown dim": (Q, Q.replace("H", "HW"), "spec-unknown-dim", "HW", "tensors.q.dims[1]: unknown dim 'HW'", "'HV'?"),
+    "unknown dim": (Q, Q.replace("H", "HW"), "spec-unknown-dim", "HW", "tensors.q.dims[1]: unknown dim 'HW'", "'H'?"),
     "unknown dim in store": (
         "store: [HV, T], dtype: fp32}", "store: [HV, TT], dtype: fp32}",
         "spec-unknown-dim", "g_raw", "tensors.g_raw.store[1]: unknown dim 'TT'", "'T'?",
     ),
-    "unknown dtype": (Q, Q.replace("io", "oi"), "spec-unknown-dtype", "oi", "tensors.q.dtype: unknown dtype 'oi'", "known"),
-    "unknown dot dtype": ("dot_dtype: io", "dot_dtype: bf61", "spec-unknown-dtype", "bf61", "dot_dtype: unknown", "'bf16'?"),
+    "unknown dtype": (
+        Q, Q.replace("io", "oi"), "spec-unknown-dtype", "oi", "tensors.q.dtype: unknown dtype 'oi'", "known",
+    ),
+    "unknown dot dtype": (
+        "dot_dtype: io", "dot_dtype: bf61", "spec-unknown-dtype", "bf61", "dot_dtype: unknown", "'bf16'?",
+    ),
     "unknown flag": (
         STATE, STATE.replace("state_v_first", "state_first"),
         "spec-unknown-flag", "state_first", "unknown flag 'state_first'", "did you mean 'state_v_first'?",
@@ -63,13 +67,16 @@ NAMES = {
         "spec-unknown-stage", "product_fw}", "operator.chain[1].stage: unknown stage 'product_fw'", "'product_fwd'?",
     ),
     "unknown scalar": (
-        "{name: scale, kind: scalar}", "{name: scala, kind: scalar}", "spec-unknown-scalar", "scala", "unknown", "'scale'?",
+        "{name: scale, kind: scalar}", "{name: scala, kind: scalar}", "spec-unknown-scalar", "scala", "unknown",
+        "'scale'?",
     ),
     "unknown scalar in the chain": (
-        "scalars: {scale: 1.5}", "scalars: {scala: 1.5}", "spec-unknown-scalar", "scala", "operator.chain[0]", "'scale'?",
+        "scalars: {scale: 1.5}", "scalars: {scala: 1.5}", "spec-unknown-scalar", "scala", "operator.chain[0]",
+        "'scale'?",
     ),
     "unknown flag in the chain": (
-        "flags: {reverse: false}", "flags: {revers: false}", "spec-unknown-flag", "revers", "unknown flag", "'reverse'?",
+        "flags: {reverse: false}", "flags: {revers: false}", "spec-unknown-flag", "revers", "unknown flag",
+        "'reverse'?",
     ),
     "unknown flag of a stage": (
         "{name: reverse,", "{name: revers,", "spec-unknown-flag", "revers", "unknown flag 'revers'", "'reverse'?",
@@ -78,10 +85,12 @@ NAMES = {
         "{name: cu_seqlens,", "{name: cu_seqlen,", "spec-unknown-table", "cu_seqlen", "unknown table", "'cu_seqlens'?",
     ),
     "unknown target": (
-        "[Ascend910B2, cuda", "[Ascend910B7, cuda", "spec-unknown-target", "910B7", "targets[0]: unknown target", "910B2",
+        "[Ascend910B2, cuda", "[Ascend910B7, cuda", "spec-unknown-target", "910B7", "targets[0]: unknown target",
+        "910B2",
     ),
     "unknown dim tiled": (
-        "tiles: {K: [64, 256]", "tiles: {KK: [64, 256]", "spec-unknown-static-dim", "KK", "unknown static dim 'KK'", "'K'?",
+        "tiles: {K: [64, 256]", "tiles: {KK: [64, 256]", "spec-unknown-static-dim", "KK", "unknown static dim 'KK'",
+        "'K'?",
     ),
     "heads tiled": (
         "tiles: {K: [64, 256]", "tiles: {HV: [64, 256]", "spec-unknown-static-dim", "HV", "unknown static dim", "'V'?",
@@ -104,7 +113,8 @@ SHAPES = {
     ),
     "tile of no power of two": (
         "tiles: {K: [64, 256]", "tiles: {K: [64, 96]",
-        "spec-impossible-tile", "96", "kernels.product.tiles.K[1]: impossible tile 96", "nearest is 64; possible: 16, 32, 64",
+        "spec-impossible-tile", "96", "kernels.product.tiles.K[1]: impossible tile 96",
+        "nearest is 64; possible: 16, 32, 64",
     ),
     "tile larger than its dim": (
         "V: [64, 128]}\nstages", "V: [64, 256]}\nstages",
@@ -115,10 +125,12 @@ SHAPES = {
     ),
     "no tile": ("tiles: {K: [64, 256]", "tiles: {K: []", "spec-empty-list", "[]", "the list is empty", "candidate"),
     "tile too large for any dim": (
-        "tiles: {K: [64, 256]", "tiles: {K: [64, 2048]", "spec-bad-value", "2048", "less than or equal to 1024", "change",
+        "tiles: {K: [64, 256]", "tiles: {K: [64, 2048]", "spec-bad-value", "2048", "less than or equal to 1024",
+        "change",
     ),
     "buckets short of the max": (
-        "buckets: {K: [64, 256]", "buckets: {K: [64, 128]", "spec-buckets", "buckets:", "doesn't cover K's max 200", "256",
+        "buckets: {K: [64, 256]", "buckets: {K: [64, 128]", "spec-buckets", "buckets:", "doesn't cover K's max 200",
+        "256",
     ),
     "buckets out of order": (
         "buckets: {K: [64, 256]", "buckets: {K: [256, 64]", "spec-buckets", "buckets:", "must ascend", "[64, 256]",
@@ -126,26 +138,36 @@ SHAPES = {
     "buckets missing": (
         "buckets: {K: [64, 256], V", "buckets: {V", "spec-buckets", "tiles:", "K is tiled, but buckets", "add K",
     ),
-    "no rows": ("T: {kind: rows}", "T: {kind: heads}", "spec-dims", "dims:", "exactly one dim of kind 'rows', found 0", "add"),
+    "no rows": (
+        "T: {kind: rows}", "T: {kind: heads}", "spec-dims", "dims:", "exactly one dim of kind 'rows', found 0", "add",
+    ),
     "two rows": ("NT: {kind: chunks}", "NT: {kind: rows}", "spec-dims", "NT", "kind 'rows', found 2", "T, NT"),
-    "static without max": ("K: {kind: static, max: 200}", "K: {kind: static}", "spec-dims", "K:", "have a max", "add max"),
+    "static without max": (
+        "K: {kind: static, max: 200}", "K: {kind: static}", "spec-dims", "K:", "have a max", "add max",
+    ),
     "heads with max": ("H: {kind: heads}", "H: {kind: heads, max: 4}", "spec-dims", "H:", "have a max", "remove max"),
     "chunk without values": (
         "chunk, values: [16, 32, 64]}", "chunk}", "spec-dims", "BT", "'chunk' has values", "add values",
     ),
     "group of rows": ("group_of: H}", "group_of: T}", "spec-dims", "HV", "isn't an ungrouped heads dim", "H"),
     "group of itself": ("group_of: H}", "group_of: HV}", "spec-dims", "HV", "isn't an ungrouped heads dim", "H"),
-    "rows grouped": ("T: {kind: rows}", "T: {kind: rows, group_of: H}", "spec-dims", "T:", "only a dim of kind", "remove"),
+    "rows grouped": (
+        "T: {kind: rows}", "T: {kind: rows, group_of: H}", "spec-dims", "T:", "only a dim of kind", "remove",
+    ),
     "no tolerance": ("bf16: 0.005, ", "", "spec-tolerance", "tolerances:", "none given for bf16", "add bf16"),
-    "edge shape too wide": ("{K: 60, V: 64}", "{K: 60, V: 640}", "spec-shape", "640", "V = 640 is outside 1 to 128", "change"),
+    "edge shape too wide": (
+        "{K: 60, V: 64}", "{K: 60, V: 640}", "spec-shape", "640", "V = 640 is outside 1 to 128", "change",
+    ),
 }  # fmt: skip
 
 CLASHES = {
     "tensor named like a dim": (
-        "  o: {dims", "  T: {dims", "spec-name-clash", "  T: {dims", "'T' already names something in dims (line 5)", "rename",
+        "  o: {dims", "  T: {dims", "spec-name-clash", "  T: {dims", "'T' already names something in dims (line 5)",
+        "rename",
     ),
     "scalar named like a flag": (
-        "  scale: {}", "  reverse: {}", "spec-name-clash", "  reverse: {}", "already names something in flags", "rename",
+        "  scale: {}", "  reverse: {}", "spec-name-clash", "  reverse: {}", "already names something in flags",
+        "rename",
     ),
     "operator named like a stage": (
         "name: small_rule", "name: product_fwd", "spec-name-clash", "name: product_fwd", "in stages", "rename",
@@ -155,7 +177,8 @@ CLASHES = {
         "spec-name-clash", "to: h0", "stages.product_fwd.params[3].name: 'q' already", "rename",
     ),
     "dtype list named like a dtype": (
-        "  state: [fp32]", "  fp32: [fp32]", "spec-name-clash", "fp32: [fp32]", "'fp32' is a dtype itself", "name of its own",
+        "  state: [fp32]", "  fp32: [fp32]", "spec-name-clash", "fp32: [fp32]", "'fp32' is a dtype itself",
+        "name of its own",
     ),
     "tensor named like a built-in of programs": (
         "  o: {dims", "  dot: {dims", "spec-name", "  dot:", "'dot' is a name of the tile language", "'dot_t'",
@@ -171,14 +194,16 @@ CLASHES = {
 
 SIGNATURES = {
     "flag without a default": (
-        "kind: flag, default: false", "kind: flag", "spec-param", "reverse", "the default of a 'flag' parameter", "true or",
+        "kind: flag, default: false", "kind: flag", "spec-param", "reverse", "the default of a 'flag' parameter",
+        "true or",
     ),
     "scalar with a flag's default": (
         "{name: scale, kind: scalar}", "{name: scale, kind: scalar, default: true}",
         "spec-param", "default: true", "stages.gate_cumsum.params[3].default", "a float",
     ),
     "tensor with a default": (
-        "{name: g, kind: tensor}", "{name: g, kind: tensor, default: 1.0}", "spec-param", "1.0", "is nothing, found 1.0", "",
+        "{name: g, kind: tensor}", "{name: g, kind: tensor, default: 1.0}", "spec-param", "1.0",
+        "is nothing, found 1.0", "",
     ),
     "chunk size that isn't one": (
         "chunk, default: 64}", "chunk, default: 48}", "spec-param", "48", "one of 16, 32, 64, found 48", "write one of",
@@ -208,33 +233,38 @@ SIGNATURES = {
         "spec-optional", "h0", "'h0' isn't an optional tensor that is returned here", "ht",
     ),
     "output dtype of what isn't returned": (
-        "output_dtype, to: g, default", "output_dtype, to: v, default", "spec-unknown-tensor", "to: v", "unknown tensor", "g",
+        "output_dtype, to: g, default", "output_dtype, to: v, default", "spec-unknown-tensor", "to: v",
+        "unknown tensor", "g",
     ),
     "scale from a dim that isn't there": (
-        "  K: {kind: static, max: 200}", "  KD: {kind: static, max: 200}", "spec-unknown-dim", "q:", "unknown dim 'K'", "'KD'?",
+        "  K: {kind: static, max: 200}", "  KD: {kind: static, max: 200}", "spec-unknown-dim", "q:",
+        "unknown dim 'K'", "'KD'?",
     ),
 }  # fmt: skip
 
 CHAINS = {
     "when of an unknown tensor": (
-        "when: g_raw", "when: g_rav", "spec-unknown-tensor", "g_rav", "operator.chain[0].when: unknown tensor", "'g_raw'?",
+        "when: g_raw", "when: g_rav", "spec-unknown-tensor", "g_rav", "operator.chain[0].when: unknown tensor",
+        "'g_raw'?",
     ),
     "when of a required tensor": (
-        "when: g_raw", "when: q", "spec-optional", "when: q", "'q' is a required parameter of the operator", "remove when",
+        "when: g_raw", "when: q", "spec-optional", "when: q", "'q' is a required parameter of the operator",
+        "remove when",
     ),
     "optional tensor without when": (
         "{stage: gate_cumsum, when: g_raw, ", "{stage: gate_cumsum, ",
         "spec-optional", "gate_cumsum", "gate_cumsum needs 'g_raw', which may be absent here", "add when: g_raw",
     ),
     "nothing makes it": (
-        "    - {name: v, kind: tensor, required: true}\n", "",
+        "    - {name: v, kind: tensor, required: true}\n    - {name: g,", "    - {name: g,",
         "spec-unavailable", "product_fwd", "product_fwd needs 'v', which nothing before it makes", "known: ",
     ),
     "unmade return": (
         "    - {stage: product_fwd}\n", "", "spec-unavailable", "returns", "no step of the chain makes 'o'", "known: ",
     ),
     "empty chain": (
-        "    - {stage: gate_cumsum, when: g_raw, scalars: {scale: 1.5}, flags: {reverse: false}}\n    - {stage: product_fwd}\n",
+        "    - {stage: gate_cumsum, when: g_raw, scalars: {scale: 1.5}, flags: {reverse: false}}\n"
+        "    - {stage: product_fwd}\n",
         "    []\n", "spec-empty-list", "[]", "operator.chain: the list is empty", "list the stages",
     ),
 }  # fmt: skip

@@ -77,10 +77,12 @@ FIELDS = {
         "dot_dtype: io\n", "", "spec-missing-field", "name: small", "dot_dtype: field 'dot_dtype' is missing", "add it",
     ),
     "number for text": (
-        "doc: The rule.", "doc: 7", "spec-wrong-type", "doc: 7", "operator.doc: expected text, found 7", 'quote it: "7"',
+        "doc: The rule.", "doc: 7", "spec-wrong-type", "doc: 7",
+        "operator.doc: expected text, found 7", 'quote it: "7"',
     ),
     "text for a number": (
-        "max: 200", "max: wide", "spec-wrong-type", "max: wide", "dims.K.max: expected a whole number, found 'wide'", "",
+        "max: 200", "max: wide", "spec-wrong-type", "max: wide", "dims.K.max: expected a whole number, found 'wide'",
+        "",
     ),
     "quoted number": (
         "max: 200", 'max: "200"', "spec-wrong-type", "200", "dims.K.max: expected a whole number, found '200'", "",
@@ -104,7 +106,8 @@ FIELDS = {
         "spec-wrong-type", "  q:", "tensors.q: expected a mapping of fields, found None", "give it a value",
     ),
     "wrong word": (
-        "kind: sequences", "kind: sequence", "spec-bad-value", "sequence}", "dims.N.kind: expected one of rows, sequences",
+        "kind: sequences", "kind: sequence", "spec-bad-value", "sequence}",
+        "dims.N.kind: expected one of rows, sequences",
         "did you mean 'sequences'?",
     ),
     "wrong dtype": (
@@ -112,7 +115,8 @@ FIELDS = {
         "did you mean",
     ),
     "number out of range": (
-        "max: 200", "max: 0", "spec-bad-value", "max: 0", "dims.K.max: expected greater than or equal to 1, found 0", "",
+        "max: 200", "max: 0", "spec-bad-value", "max: 0", "dims.K.max: expected greater than or equal to 1, found 0",
+        "",
     ),
     "no multiple of 16": (
         "tiles: {K: [64, 256]", "tiles: {K: [64, 250]",
@@ -124,7 +128,8 @@ FIELDS = {
     ),
     "program without a function": (
         "programs/small.py:product", "programs/small.py",
-        "spec-program-reference", "small.py", "'programs/small.py' isn't a program reference", "path/to/file.py:function",
+        "spec-program-reference", "small.py", "'programs/small.py' isn't a program reference",
+        "path/to/file.py:function",
     ),
     "name too long": (
         "name: small_rule", "name: " + "s" * 49, "spec-name", "sssss", "longer than 48 characters", "shorten",
@@ -156,13 +161,25 @@ def test_only_the_mistyped_field_is_reported_not_the_missing_one(mistake) -> Non
 
 SYNTAX = {
     "open bracket": ("[bf16, fp32]", "[bf16, fp32", "spec-syntax", "  state", "not valid YAML"),
-    "colon in plain text": ("doc: The rule.", "doc: The rule: this.", "spec-syntax", "The rule: this", "not valid YAML"),
+    "colon in plain text": (
+        "doc: The rule.",
+        "doc: The rule: this.",
+        "spec-syntax",
+        "The rule: this",
+        "not valid YAML",
+    ),
     "tab": ("  io: [bf16", "\tio: [bf16", "spec-syntax", "\tio", "not valid YAML"),
     "unknown alias": ("[bf16, fp32]", "*dtypes", "spec-alias", "*dtypes", "that isn't defined before"),
     "duplicate key": ("  N: {kind", "  T: {kind: heads}\n  N: {kind", "spec-duplicate-key", "heads", "first on line 5"),
     "second document": ("dot_dtype: io", "---\ndot_dtype: io", "spec-documents", "---", "more than one YAML document"),
     "directive": ("# A small", "%YAML 1.1\n---\n# A small", "spec-syntax", "---", "directives"),
-    "list as key": ("  io: [bf16", "  ? [a, b]\n  : [fp16]\n  io: [bf16", "spec-syntax", "[a, b]", "a key must be a name"),
+    "list as key": (
+        "  io: [bf16",
+        "  ? [a, b]\n  : [fp16]\n  io: [bf16",
+        "spec-syntax",
+        "[a, b]",
+        "a key must be a name",
+    ),
     "infinite number": ("bf16: 0.005", "bf16: .inf", "spec-number", ".inf", "isn't a finite number"),
     "no number": ("bf16: 0.005", "bf16: .nan", "spec-number", ".nan", "isn't a finite number"),
     "overflowing number": ("bf16: 0.005", "bf16: 1e999", "spec-number", "1e999", "too large"),

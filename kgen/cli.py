@@ -1,0 +1,323 @@
+"""The command line. Each command imports what it needs when it runs, so that `kgen build` starts neither torch nor sympy."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from kgen.errors import KgenBug, KgenError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+app = typer.Typer(
+    name="kgen",
+    help="Ascend NPU kernels from an op spec and tile programs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+SpecArg = Annotated[Path, typer.Argument(help="the operator's YAML, such as specs/gdn.yaml", show_default=False)]
+OutOption = Annotated[Optional[Path], typer.Option(help="folder of the package; default: generated/<name>")]
+JsonOption = Annotated[bool, typer.Option("--json", help="rows as JSON for programs")]
+TargetOption = Annotated[Optional[list[str]], typer.Option("--target", help="a target of the spec; may be repeated")]
+ToolchainOption = Annotated[str, typer.Option(help="auto, cann, or the path of an environment")]
+
+
+@app.command()
+def build(
+    spec: SpecArg,
+    out: OutOption = None,
+    check: Annotated[bool, typer.Option("--check", help="write nothing; exit 1 if the package isn't what the spec gives")] = False,
+) -> None:
+    """Generate the package of an operator."""
+    from kgen import stamp
+
+    if not check and (folder := stamp.unchanged(spec, out)) is not None:
+        typer.echo(f"{_short(folder)}: unchanged")
+        return
+    from kgen.emit.write import differences, write_package
+    from kgen.pipeline import build as make
+    from kgen.pipeline import files_read, read
+
+    sources = read(spec)
+    folder, files, plan = make(sources, out)
+    predicted = sum(e.verdict == "predicted" and bool(e.tiles) for e in plan.entries)
+    if check:
+        changed = differences(folder, files)
+        for diff in changed.values():
+            typer.echo(diff, nl=False)
+        if changed:
+            typer.echo(f"{_short(folder)} isn't what {spec} gives: {', '.join(changed)}", err=True)
+            typer.echo(f"repair it with: kgen build {spec}", err=True)
+            raise typer.Exit(1)
+        typer.echo(f"{_short(folder)}: as generated")
+        return
+    written = write_package(folder, files)
+    stamp.remember(spec, out, folder, files_read(sources), files)
+    note = f", {predicted} tile choices predicted by expression" if predicted else ""
+    typer.echo(f"{_short(folder)}: {'written' if written else 'unchanged'}, {len(files)} files{note}")
+
+
+@app.command()
+def show(
+    spec: SpecArg,
+    kernel: Annotated[str, typer.Argument(help="a kernel of the spec", show_default=False)],
+    after: Annotated[str, typer.Option(help="a pass, `parse`, or all")] = "all",
+) -> None:
+    """Show a kernel's IR after a pass."""
+    from kgen.errors import nearest
+    from kgen.ir.show import show as text
+    from kgen.pipeline import read, stages
+
+    sources = read(spec)
+    if kernel not in sources.programs:
+        raise KgenError(f"no kernel {kernel!r} in {spec}", code="kernel-unknown", hint=nearest(kernel, sources.programs))
+    steps = stages(sources, kernel)
+    names = [name for name, _ in steps]
+    if after != "all" and after not in names:
+        raise KgenError(f"no pass {after!r}", code="pass-unknown", hint=nearest(after, names))
+    previous = None
+    for number, (name, ir) in enumerate(steps):
+        if after in ("all", name):
+            same = previous is ir
+            typer.echo(f"# {number:02d} {name}{' (unchanged)' if same else ''}")
+            if not same or after != "all":
+                typer.echo(text(ir))
+        previous = ir
+
+
+@app.command()
+def plan(
+    spec: SpecArg,
+    explain: Annotated[Optional[str], typer.Option(help="show the memory model of one kernel; searches nothing")] = None,
+    as_json: JsonOption = False,
+    target: TargetOption = None,
+    compile_: Annotated[bool, typer.Option("--compile/--no-compile", help="confirm tiles through the compiler")] = True,
+    force: Annotated[bool, typer.Option("--force", help="search even if the recorded plan is current")] = False,
+    toolchain: ToolchainOption = "auto",
+    jobs: Annotated[Optional[int], typer.Option(help="compilers at once; default: all cores")] = None,
+) -> None:
+    """Choose tiles and record them; the only command that writes plan.json."""
+    if explain is not None:
+        _explain(spec, explain)
+        return
+    from kgen.plan.report import plan_rows
+    from kgen.search.plan import current_plan, make_plan, record_plan
+
+    found = None if force else current_plan(spec)
+    if found is None:
+        with _progress("planning") as step:
+            found = make_plan(spec, targets=target, compile=compile_, progress=step, jobs=jobs, toolchain=toolchain)
+        typer.echo(f"recorded {_short(record_plan(spec, found))}; now run: kgen build {spec}", err=True)
+    rows = [r for r in plan_rows(found) if not target or r["target"] in target]
+    if as_json:
+        _print_json(rows)
+    else:
+        _table(rows, ("kernel", "target", "variant", "tiles", "ub_predicted_bytes", "ub_bytes", "verdict"))
+
+
+def _explain(spec: Path, kernel: str) -> None:
+    from kgen.pipeline import default_folder, lowered, plan_for, read
+    from kgen.plan.choose import placement_of
+    from kgen.plan.report import explain_text
+
+    sources = read(spec)
+    kernels = lowered(sources)
+    found = plan_for(sources, kernels, default_folder(spec, sources.loaded.spec.name))
+    typer.echo(explain_text(kernel, kernels, found, placement_of(sources.targets)))
+
+
+@app.command("compile")
+def compile_command(
+    spec: SpecArg,
+    target: TargetOption = None,
+    kernel: Annotated[Optional[str], typer.Option(help="only this kernel")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="every variant; default: a pairwise cover")] = False,
+    as_json: JsonOption = False,
+    toolchain: ToolchainOption = "auto",
+    jobs: Annotated[Optional[int], typer.Option(help="compilers at once; default: all cores")] = None,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="reuse earlier results")] = True,
+) -> None:
+    """Compile kernel variants through the real Ascend compiler; exit 1 unless all of them fit."""
+    from kgen.search.compile_rows import compile_rows
+
+    with _progress("compiling") as step:
+        rows = list(
+            compile_rows(
+                spec, target, all=everything, jobs=jobs, kernel=kernel, progress=step, toolchain=toolchain, cache=cache
+            )
+        )
+    bad = [r for r in rows if r["verdict"] != "fits"]
+    if as_json:
+        _print_json(rows)
+    else:
+        _table(bad or rows[:0], ("kernel", "variant", "target", "verdict", "message"))
+        _verdict_summary(rows)
+    if bad:
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(
+    spec: SpecArg,
+    level: Annotated[Optional[list[str]], typer.Option(help="program, interpret; may be repeated; default: both")] = None,
+    package: Annotated[Optional[Path], typer.Option(help="the generated package; default: generated/<name>")] = None,
+    cases: Annotated[Optional[int], typer.Option(help="only the first N cases")] = None,
+    only: Annotated[Optional[str], typer.Option(help="only cases or kernels whose name holds this text")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check an operator's numbers against references."""
+    from kgen.verify.run import verify_rows
+
+    rows = [row.as_dict() for row in verify_rows(spec, package, level or ["program", "interpret"], cases, only)]
+    failed = [r for r in rows if not r["passed"]]
+    if as_json:
+        _print_json(rows)
+    else:
+        worst: dict[tuple[str, str], dict[str, Any]] = {}
+        for row in rows:
+            key = (row["level"], row["kernel"])
+            if key not in worst or row["rel_rms"] > worst[key]["rel_rms"]:
+                worst[key] = row
+        _table(failed or list(worst.values()), ("level", "kernel", "case", "rel_rms", "max_abs", "passed"))
+        typer.echo(f"{len(rows) - len(failed)} of {len(rows)} passed")
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    fix: Annotated[bool, typer.Option("--fix", help="make the tool chain environment if it is missing")] = False,
+    as_json: JsonOption = False,
+    toolchain: ToolchainOption = "auto",
+) -> None:
+    """Look at this machine: Python, tool chain, packages, devices."""
+    from dataclasses import asdict
+
+    from kgen.virtual import create_environment
+    from kgen.virtual import doctor as checks
+
+    if fix:
+        made = create_environment(lambda line: typer.echo(line, err=True))
+        typer.echo(f"tool chain: {made.python}", err=True)
+    rows = [asdict(c) for c in checks(toolchain)]
+    if as_json:
+        _print_json(rows)
+    else:
+        for row in rows:
+            typer.echo(f"{'ok  ' if row['ok'] else 'FAIL'} {row['name']}: {row['detail']}")
+            if not row["ok"] and row["hint"]:
+                typer.echo(f"     {row['hint']}")
+    if not all(r["ok"] for r in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a spec."""
+    from kgen.spec.schema import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+# ---------------------------------------------------------------- output
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _print_json(rows: list[dict[str, Any]]) -> None:
+    typer.echo(json.dumps(rows, indent=1))
+
+
+def _table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    if not rows:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(_cell(row.get(c)) for c in columns))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table)
+
+
+def _cell(value: object) -> str:
+    from rich.markup import escape
+
+    if isinstance(value, dict):
+        return escape(" ".join(f"{k}={v}" for k, v in value.items()))
+    if isinstance(value, float):
+        return f"{value:.2e}"
+    return escape("" if value is None else str(value))
+
+
+def _verdict_summary(rows: list[dict[str, Any]]) -> None:
+    count: dict[tuple[str, str], int] = {}
+    for row in rows:
+        count[(row["target"], row["verdict"])] = count.get((row["target"], row["verdict"]), 0) + 1
+    for (target, verdict), number in sorted(count.items()):
+        typer.echo(f"{target}: {number} {verdict}")
+
+
+class _progress:
+    """A progress bar on a terminal, nothing elsewhere; used as `with _progress("…") as step`."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.bar: Progress | None = None
+
+    def __enter__(self) -> Callable[..., None]:
+        if not sys.stderr.isatty():
+            return lambda *_: None
+        from rich.console import Console
+        from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
+
+        self.bar = Progress(*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn(), console=Console(stderr=True))
+        self.bar.start()
+        task = self.bar.add_task(self.what, total=None)
+
+        def step(done: int, total: int, *_: object) -> None:
+            assert self.bar is not None
+            self.bar.update(task, completed=done, total=total)
+
+        return step
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def main() -> None:
+    """Runs a command; exit 0, 1 (found something) or 2 (could not run)."""
+    try:
+        app(standalone_mode=True)
+    except KgenError as error:
+        typer.echo(error.render(), err=True)
+        sys.exit(error.exit_code)
+    except KgenBug:
+        traceback.print_exc()
+        typer.echo("this is a bug of kgen: please report it with the spec that shows it", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
