@@ -110,14 +110,26 @@ def plan(
     if explain is not None:
         _explain(spec, explain)
         return
+    from kgen.pipeline import default_folder, lowered, package, read, recorded_plan
     from kgen.plan.report import plan_rows
-    from kgen.search.plan import current_plan, make_plan, record_plan
+    from kgen.search.plan import Search, make_plan, record_plan
 
-    found = None if force else current_plan(spec)
+    sources = read(spec)
+    _check_targets(target, sources.loaded.spec.targets)
+    path = default_folder(spec, sources.loaded.spec.name) / "plan.json"
+    found = None if force else recorded_plan(sources, path)
     if found is None:
+        kernels = lowered(sources)
         with _progress("planning") as step:
-            found = make_plan(spec, targets=target, compile=compile_, progress=step, jobs=jobs, toolchain=toolchain)
-        typer.echo(f"recorded {_short(record_plan(spec, found))}; now run: kgen build {spec}", err=True)
+            found = make_plan(
+                Search(
+                    sources.loaded.spec, kernels, sources.targets, sources.inputs,
+                    lambda plan: package(sources, kernels, plan), toolchain, jobs, step,
+                ),
+                compile=compile_,
+            )  # fmt: skip
+        record_plan(found, path)
+        typer.echo(f"recorded {_short(path)}; now run: kgen build {spec}", err=True)
     rows = [r for r in plan_rows(found) if not target or r["target"] in target]
     if as_json:
         _print_json(rows)
@@ -148,14 +160,22 @@ def compile_command(
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="reuse earlier results")] = True,
 ) -> None:
     """Compile kernel variants through the real Ascend compiler; exit 1 unless all of them fit."""
+    from kgen.pipeline import default_folder, lowered, package, plan_for, read
     from kgen.search.compile_rows import compile_rows
+    from kgen.search.variants import cover, variants
 
+    sources = read(spec)
+    known = sources.loaded.spec.targets
+    _check_targets(target, known)
+    kernels = lowered(sources)
+    plan = plan_for(sources, kernels, default_folder(spec, sources.loaded.spec.name))
+    chosen = []
+    for name in target or [t.name for t in sources.targets if t.family != "cuda"][:1]:
+        every = variants(sources.loaded.spec, kernels, plan, name, kernel)
+        chosen += every if everything else cover(every)
+    files = package(sources, kernels, plan)
     with _progress("compiling") as step:
-        rows = list(
-            compile_rows(
-                spec, target, all=everything, jobs=jobs, kernel=kernel, progress=step, toolchain=toolchain, cache=cache
-            )
-        )
+        rows = compile_rows(files, chosen, jobs=jobs, toolchain=toolchain, cache=cache, progress=step)
     bad = [r for r in rows if r["verdict"] != "fits"]
     if as_json:
         _print_json(rows)
@@ -227,6 +247,14 @@ def schema() -> None:
     from kgen.spec.schema import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
+
+
+def _check_targets(wanted: list[str] | None, known: tuple[str, ...]) -> None:
+    from kgen.errors import nearest
+
+    for name in wanted or []:
+        if name not in known:
+            raise KgenError(f"{name!r} isn't a target of the spec", code="target-unknown", hint=nearest(name, known))
 
 
 # ---------------------------------------------------------------- output

@@ -10,7 +10,8 @@ from kgen.inputs import digest, folder_parts
 from kgen.ir.nodes import Kernel
 from kgen.ir.parse import parse_kernel
 from kgen.ir.tasks import task_count
-from kgen.passes import Context, lower
+from kgen.passes import lower
+from kgen.passes.context import Context
 from kgen.plan.record import Plan, load_plan
 from kgen.plan.table import tile_table
 from kgen.resources import templates_dir
@@ -55,10 +56,15 @@ def lowered(sources: Sources) -> dict[str, Kernel]:
     return {name: stages(sources, name)[-1][1] for name in sources.programs}
 
 
+def recorded_plan(sources: Sources, path: Path) -> Plan | None:
+    """The recorded plan, if it is as new as what it was made from."""
+    found = load_plan(path)
+    return found if found is not None and found.inputs == sources.inputs else None
+
+
 def plan_for(sources: Sources, kernels: dict[str, Kernel], folder: Path) -> Plan:
     """The recorded plan where it is as new as its inputs, else one from the expressions, marked predicted."""
-    recorded = load_plan(folder / "plan.json")
-    if recorded is not None and recorded.inputs == sources.inputs:
+    if (recorded := recorded_plan(sources, folder / "plan.json")) is not None:
         return recorded
     from kgen.plan.choose import predicted_plan  # sympy: only where nothing usable is recorded
 

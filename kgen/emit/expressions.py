@@ -19,8 +19,11 @@ from kgen.ir.nodes import (
     Unary,
 )
 
-PRECEDENCE = {"or": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7}
-UNARY, ATOM = 8, 10
+COMPARE, UNARY, ATOM = 4, 8, 10
+PRECEDENCE = {
+    "or": 1, "and": 2, "==": COMPARE, "!=": COMPARE, "<": COMPARE, "<=": COMPARE, ">": COMPARE, ">=": COMPARE, "&": 5,
+    "+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7,
+}  # fmt: skip
 DTYPES = {"fp32": "tl.float32", "int32": "tl.int32", "int64": "tl.int64"}
 SAME_NAME = {"exp", "exp2", "log", "rsqrt", "sigmoid", "abs", "where", "cdiv"}
 NAN = "propagate_nan=tl.PropagateNan.ALL"
@@ -60,15 +63,17 @@ def _at_least(e: Expr, level: int) -> str:
 
 
 def _number(e: Num) -> str:
-    if isinstance(e.value, float) and not math.isfinite(e.value):
+    if math.isnan(e.value):
+        raise KgenBug("NaN has no literal in a kernel")
+    if isinstance(e.value, float) and math.isinf(e.value):
         return 'float("inf")' if e.value > 0 else '-float("inf")'
     return repr(e.value)
 
 
 def _binary(e: Binary) -> tuple[str, int]:
     level = PRECEDENCE[e.op]
-    left = _at_least(e.a, level)
-    # a - (b - c) and a / (b * c) need theirs; so does a * (b * c), whose rounding would change; a + b + c reads as written
+    left = _at_least(e.a, level + (level == COMPARE))  # a == b == c would compare b with both
+    # a - (b - c) and a / (b * c) need theirs; so does a * (b * c), whose rounding would change
     right = _at_least(e.b, level + 1)
     return f"{left} {e.op} {right}", level
 

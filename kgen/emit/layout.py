@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 WIDTH = 120
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'")
 
 
 def wrap(text: str, indent: int) -> list[str]:
-    """The statement at `indent` spaces; too long ones are broken inside their last brackets, arguments filling the lines."""
+    """The statement at `indent` spaces; a long one is broken inside its last brackets, arguments filling the lines."""
     line = " " * indent + text
     if len(line) <= WIDTH:
         return [line]
@@ -15,7 +18,8 @@ def wrap(text: str, indent: int) -> list[str]:
         return [line]
     start, end = opened
     parts = _split(text[start + 1 : end])
-    body = wrap(parts[0], indent + 4) if len(parts) == 1 else _fill(parts, indent + 4)
+    comma = "," if text[:end].rstrip().endswith(",") else ""  # one element and a comma is a tuple
+    body = wrap(parts[0] + comma, indent + 4) if len(parts) == 1 else _fill(parts, indent + 4)
     return [" " * indent + text[: start + 1], *body, " " * indent + text[end:]]
 
 
@@ -38,7 +42,7 @@ def _fill(parts: list[str], indent: int) -> list[str]:
 
 def _last_bracket(text: str) -> tuple[int, int] | None:
     """The outermost bracket pair that closes last and holds something."""
-    depth, end = 0, None
+    depth, end, text = 0, None, _blanked(text)
     for position in range(len(text) - 1, -1, -1):
         char = text[position]
         if char in ")]}":
@@ -52,10 +56,15 @@ def _last_bracket(text: str) -> tuple[int, int] | None:
     return None
 
 
+def _blanked(text: str) -> str:
+    """The text with every string literal's content blanked: brackets and commas in it separate nothing."""
+    return STRING.sub(lambda m: "_" * len(m[0]), text)
+
+
 def _split(text: str) -> list[str]:
     """Comma-separated parts at depth 0."""
     parts, depth, start = [], 0, 0
-    for position, char in enumerate(text):
+    for position, char in enumerate(_blanked(text)):
         depth += char in "([{"
         depth -= char in ")]}"
         if char == "," and depth == 0:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from kgen.emit.expressions import block_arguments, pointer, source
 from kgen.errors import KgenBug
 from kgen.ir.nodes import Assign, Binary, If, Kernel, Loop, Name, Stmt, StoreTile
+from kgen.ir.scope import source_lines
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Writer:
     """Turns a kernel's statements into lines; remembers which program line it last named."""
 
     program: str  # file name of the tile program
-    source: list[str]  # its lines
+    source: tuple[str, ...]  # its lines
     line: int = 0
     shaped: set[str] = field(default_factory=set)
 
@@ -89,5 +90,5 @@ def _loop(stmt: Loop) -> dict[str, str]:
 
 def kernel_lines(kernel: Kernel, program: str, text: str) -> tuple[Line, ...]:
     """The whole body of a lowered kernel."""
-    writer = Writer(program, text.splitlines())
+    writer = Writer(program, source_lines(text))
     return (*writer.block(kernel.prologue), *writer.block(kernel.body))

@@ -1,7 +1,9 @@
-"""What must hold of a kernel after each pass; a breach is a bug of kgen, found where it is made and not in emitted text.
+"""What must hold of a kernel after each pass; a breach is a bug of kgen, found where it is made and not in emitted
+text.
 
-Two tables say which nodes may appear when. Beside them, at every stage: types follow from operands, a name is assigned on
-every path that leads to its use, loop variables are unique, and blocks lie where the rules of addresses want them.
+Two tables say which nodes may appear when. Beside them, at every stage: types follow from operands, a name is
+assigned on every path that leads to its use, loop variables are unique, and blocks lie where the rules of addresses
+want them.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from kgen.ir.nodes import (
 )
 from kgen.ir.rewrite import bodies, stmt_exprs
 from kgen.ir.show import show_expr
-from kgen.ir.verify_names import Env, check_use
+from kgen.ir.verify_names import Env, When, check_use
 
 STAGES = (
     "parse", "whole_slabs", "choices", "clip_exponents", "exponent_base", "slices", "loads", "widen", "dot_operands",
@@ -242,11 +244,11 @@ class _Check:
         if carried:
             raise _Breach(f"{carried[0]!r} is carried from one task to the next (K502)")
 
-    def block(self, block: tuple[Stmt, ...], env: Env, when: frozenset[tuple[Expr, bool]], loops: tuple[str, ...]) -> None:
+    def block(self, block: tuple[Stmt, ...], env: Env, when: When, loops: tuple[str, ...]) -> None:
         for stmt in block:
             self.kind(type(stmt).__name__, stmt)
             for e in stmt_exprs(stmt):
-                self.expression(e, stmt, env, when, loops)
+                self.expression(e, stmt, env, when)
             if isinstance(stmt, StoreTile):
                 self.access(stmt.access, stmt)
             if isinstance(stmt, (Assign, PartAssign)):
@@ -260,7 +262,7 @@ class _Check:
             elif isinstance(stmt, (For, Loop)):
                 self.loop(stmt, env, when, loops)
 
-    def loop(self, stmt: For | Loop, env: Env, when: frozenset[tuple[Expr, bool]], loops: tuple[str, ...]) -> None:
+    def loop(self, stmt: For | Loop, env: Env, when: When, loops: tuple[str, ...]) -> None:
         names = stmt.vars if isinstance(stmt, For) else (stmt.var,)
         for name in names:
             if name in loops:
@@ -275,9 +277,7 @@ class _Check:
             text = f" in {show_expr(where)}" if where is not None else ""
             raise _Breach(f"{kind}{text}: {self.gone[kind]}", stmt.span.line)
 
-    def expression(
-        self, e: Expr, stmt: Stmt, env: Env, when: frozenset[tuple[Expr, bool]], loops: tuple[str, ...]
-    ) -> None:
+    def expression(self, e: Expr, stmt: Stmt, env: Env, when: When) -> None:
         found = self.verifier.look(e)
         for kind, where in found.kinds.items():
             self.kind(kind, stmt, where)
@@ -292,7 +292,7 @@ class _Check:
         for kind in _block_kinds(access, self.kernel):
             self.kind(kind, stmt, Load(access))
 
-    def name(self, name: Name, stmt: Stmt, env: Env, when: frozenset[tuple[Expr, bool]]) -> None:
+    def name(self, name: Name, stmt: Stmt, env: Env, when: When) -> None:
         local = name.id in env.names or name.id.startswith(MADE_HERE)
         if name.id in self.known or not (local or self.final):
             return

@@ -1,4 +1,4 @@
-"""Which names have a value where, and of what type: on every path, under the compile-time conditions that lead there."""
+"""Which names have a value where, and of what type: on every path, under the compile-time conditions on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Env:
         return Env({name: dict(ways) for name, ways in self.names.items()})
 
     def assign(self, name: str, type_: Type, when: When) -> None:
-        """One more way; ways that it overrides go, and two that differ in one condition's sense become one without it."""
+        """One more way; ways that it overrides go, and two that differ in one condition's sense become one."""
         ways = {w: t for w, t in self.names.get(name, {}).items() if not when <= w}
         ways[when] = frozenset((type_,))
         while (pair := _complementary(ways, when)) is not None:

@@ -16,6 +16,7 @@ from kgen.passes.left_copies import left_copies
 from kgen.passes.loads import loads
 from kgen.passes.masks import masks
 from kgen.passes.nan_rule import nan_rule
+from kgen.passes.refuse import refuse
 from kgen.passes.signature import signature
 from kgen.passes.slices import slices
 from kgen.passes.tails import tails
@@ -44,7 +45,11 @@ PASSES: tuple[Pass, ...] = (
 
 
 def lower(kernel: Kernel, context: Context) -> Iterator[tuple[str, Kernel]]:
-    """The kernel as parsed, then after each pass, with the pass's name. Each is verified before it is handed on."""
+    """The kernel as parsed, then after each pass, with the pass's name. Each is verified before it is handed on.
+
+    Raises KgenError for what the language has and no pass lowers.
+    """
+    refuse(kernel, context)
     verifier = Verifier()
     verifier.check(kernel, "parse")
     yield "parse", kernel

@@ -3,8 +3,8 @@
     b_k = k[t, bk]   -->   b_k = load(k + (bos * H + i_h) * K, rows (T_cur, H * K, i_t * BT), lanes (K, 1, i_k * BK))
 
 The base is int64 before its first multiply (K101), offsets inside it are int32 (K103). Rows of a head-first gate are
-contiguous (K401). A layout that a flag changes is an `if` on that flag, and a tile always lies with its contiguous axis last:
-the other way round it is loaded as stored and transposed on chip (K403).
+contiguous (K401). A layout that a flag changes is an `if` on that flag, and a tile always lies with its contiguous
+axis last: the other way round it is loaded as stored and transposed on chip (K403).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kgen.ir.nodes import (
 )
 from kgen.ir.rewrite import map_block, map_expr, map_stmt_exprs, with_body
 from kgen.passes.context import Context
-from kgen.passes.core_grid import head_base, index_name
+from kgen.passes.core_grid import head_base, tile_names
 from kgen.passes.masks import clamp01
 from kgen.spec.models import DimKind
 
@@ -88,6 +88,7 @@ class _Where:
     def __init__(self, kernel: Kernel, context: Context) -> None:
         self.kernel, self.context = kernel, context
         self.scanned = any(v.kind == "seq" for v in kernel.indices)
+        self.tiles = tile_names(kernel, context)
 
     def access(self, tensor: str, index: tuple[Index, ...], layout: tuple[str, ...]) -> tuple[Access, tuple[int, ...]]:
         """The block, axes outermost first, and for each the program's axis that it is."""
@@ -135,7 +136,7 @@ class _Where:
         assert isinstance(index, At)
         var = self.kernel.index_var(index.var)
         if var.kind == "tile":
-            return build.binary("*", i32(index_name("tile", var.over)), i32(f"B{var.over}"))
+            return build.binary("*", i32(self.tiles[var.name]), i32(f"B{var.over}"))
         first = build.binary("*", i32("i_t"), i32(self.context.one(DimKind.CHUNK)))
         return build.binary("+", first, self._part_offset(var.size)) if var.kind == "part" else first
 

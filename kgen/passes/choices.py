@@ -5,8 +5,9 @@
                                                      else:
                                                          S = zeros(K, bv)
 
-A choice inside a larger expression is named first, and one inside a side of another stays in that side. Flags nest and are
-never joined with a run-time condition. Neighbouring ifs on one flag become one, so that both share what they load.
+A choice inside a larger expression is named first, and one inside a side of another stays in that side. Flags nest
+and are never joined with a run-time condition. Neighbouring ifs on one flag become one, so that both share what they
+load.
 """
 
 from __future__ import annotations

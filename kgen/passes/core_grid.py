@@ -7,8 +7,9 @@
                                                       else: from i_tg, NT and T
                                                       …
 
-One launch has as many programs as cores, so no grid exceeds a chip's cap. Nothing survives from one task to the next: bases are
-made anew. Sequence starts are int64 before any multiply (K101); counts within a sequence are int32 (K104).
+One launch has as many programs as cores, so no grid exceeds a chip's cap. Nothing survives from one task to the
+next: bases are made anew. Sequence starts are int64 before any multiply (K101); counts within a sequence are int32
+(K104).
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ from kgen.passes.context import Context
 from kgen.spec.models import DimKind
 
 VARLEN = Name("IS_VARLEN", type=Type((), "bool"))
+OWN_COUNTERS = frozenset({"i_c", "i_task", "i_tg", "i_t", "i_n", "i_s"})
 SPEED = ("tiles", "heads", "parts", "chunks", "seqs")  # what changes fastest from task to task comes first
 
 
 def core_grid(kernel: Kernel, context: Context) -> Kernel:
     """`for … in tasks(…)` --> a task loop with its decode; `scan`, `tiles` and `range` --> counted loops."""
     tasks = kernel.body[0]
-    assert isinstance(tasks, For)
+    if not isinstance(tasks, For):
+        return kernel
     spaces = _by_kind(tasks)
-    decode = (*_task_indices(spaces, context), *_sequence(kernel, spaces, context))
+    decode = (*_task_indices(spaces, kernel, context), *_sequence(kernel, spaces, context))
     body = map_block(tasks.body, lambda s: _loop(s, kernel, context) if isinstance(s, For) else s)
     start, stop, step = i32("i_c"), i32("task_num"), i32("num_core")
     loop = Loop("i_task", start, stop, step, (*decode, *body), span=tasks.span)
@@ -54,9 +57,20 @@ def core_grid(kernel: Kernel, context: Context) -> Kernel:
     return with_body(kernel, (loop,), (first, *kernel.prologue))
 
 
-def index_name(kind: str, over: str = "") -> str:
-    """The printed name of an index: `i_t` for chunks, `i_n` for sequences, `i_v` for tiles of V, `i_s` for parts."""
-    return {"chunk": "i_t", "seq": "i_n", "part": "i_s"}.get(kind, f"i_{over.lower()}")
+def tile_names(kernel: Kernel, context: Context) -> dict[str, str]:
+    """What counts the tiles of each tile variable: `i_v` for tiles of V, `i_v2` for a second variable over them."""
+    heads = {f"i_{n.lower()}" for n, d in context.spec.dims.items() if d.kind is DimKind.HEADS}
+    taken = OWN_COUNTERS | heads
+    names: dict[str, str] = {}
+    for var in (v for v in kernel.indices if v.kind == "tile"):
+        base = name = f"i_{var.over.lower()}"
+        count = 1
+        while name in taken:
+            count += 1
+            name = f"{base}{count}"
+        taken |= {name}
+        names[var.name] = name
+    return names
 
 
 def _by_kind(tasks: For) -> dict[str, list[tuple[str | None, Space]]]:
@@ -80,15 +94,18 @@ def cdiv(a: Expr, b: Expr) -> Expr:
     return Call("cdiv", (a, b), type=Type((), "int32"))
 
 
-def _task_indices(spaces: dict[str, list[tuple[str | None, Space]]], context: Context) -> tuple[Stmt, ...]:
+def _task_indices(
+    spaces: dict[str, list[tuple[str | None, Space]]], kernel: Kernel, context: Context
+) -> tuple[Stmt, ...]:
     """Peels `i_task` from its fastest index to its slowest."""
-    order = [s for kind in SPEED for _, s in spaces.get(kind, [])]
-    outer = {"chunks": "i_tg", "parts": "i_tg", "seqs": "i_n"}.get(order[-1].kind)
-    inner = order[:-1] if outer and order[-1].kind != "parts" else order
+    tiles = tile_names(kernel, context)
+    order = [(var, s) for kind in SPEED for var, s in spaces.get(kind, [])]
+    outer = {"chunks": "i_tg", "parts": "i_tg", "seqs": "i_n"}.get(order[-1][1].kind)
+    inner = order[:-1] if outer and order[-1][1].kind != "parts" else order
     out: list[Stmt] = []
     rest: Expr = i32("i_task")
-    for space in inner:
-        name = "i_s" if space.kind == "parts" else f"i_{space.over.lower()}"
+    for var, space in inner:
+        name = "i_s" if space.kind == "parts" else tiles.get(var or "", f"i_{space.over.lower()}")
         count = _count(space, context)
         out.append(Assign(name, build.binary("%", rest, count)))
         rest = build.binary("//", rest, count)
@@ -203,11 +220,10 @@ def _loop(stmt: For, kernel: Kernel, context: Context) -> Stmt:
         return Loop(stmt.vars[0], build.num(space.start), build.num(space.size), None, stmt.body, True, span=stmt.span)
     if stmt.kind == "tiles":
         stop = cdiv(i32(space.over), i32(f"B{space.over}"))
-        return Loop(f"i_{space.over.lower()}", zero, stop, None, stmt.body, span=stmt.span)
+        return Loop(tile_names(kernel, context)[stmt.vars[0]], zero, stop, None, stmt.body, span=stmt.span)
     assert stmt.kind == "scan", stmt.kind
     count = cdiv(i32("T_cur"), i32(context.one(DimKind.CHUNK)))
     if not stmt.reverse:
         return Loop("i_t", zero, count, None, stmt.body, span=stmt.span)
     back = build.binary("-", build.binary("-", count, build.num(1)), i32("j_t"))
     return Loop("j_t", zero, count, None, (Assign("i_t", back), *stmt.body), span=stmt.span)
-

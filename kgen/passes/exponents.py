@@ -1,11 +1,12 @@
 """Exponents of gate differences stay finite (K601), and exp2 becomes exp with ln 2 folded into the gate.
 
-    a *= exp2(g[t][:, None] - g[t][None, :])   -->   a *= exp(minimum(g' [:, None] - g' [None, :], 0))    with g' = g[t] * LN2
+    a *= exp2(g[t][:, None] - g[t][None, :])   -->   a *= exp(minimum(g'[:, None] - g'[None, :], 0))   # g' = g[t] * LN2
     A[t] = tril(a * …, -1)
 
-Above the diagonal the difference of a decaying gate is positive and may overflow; there the value is thrown away by a later
-`tril`, so the exponent may be clipped at 0 exactly where every use is under one. Without the decay fact it is masked to -inf.
-The matrix unit's partner has an exp instruction and no exp2: folding ln 2 into the vector saves a multiply of the whole tile.
+Above the diagonal the difference of a decaying gate is positive and may overflow; there the value is thrown away by
+a later `tril`, so the exponent may be clipped at 0 exactly where every use is under one. Without the decay fact it
+is masked to -inf. The matrix unit's partner has an exp instruction and no exp2: folding ln 2 into the vector saves a
+multiply of the whole tile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kgen.passes.context import Context
 
 LN2 = build.name("LN2")
 ZERO = build.num(0.0)
+PER_ELEMENT = build.ELEMENTWISE | {"maximum", "minimum", "where"}
 
 
 def clip_exponents(kernel: Kernel, context: Context) -> Kernel:
@@ -62,7 +64,7 @@ def _children_demand(e: Expr, lower: bool) -> list[tuple[Expr, bool]]:
     if isinstance(e, Call) and e.fn == "tril":
         k = e.option("k", 0)
         return [(e.args[0], lower or (isinstance(k, int) and k <= 0))]
-    if isinstance(e, (Binary, Unary)) or (isinstance(e, Call) and e.fn in build.ELEMENTWISE | {"maximum", "minimum", "where"}):
+    if isinstance(e, (Binary, Unary)) or (isinstance(e, Call) and e.fn in PER_ELEMENT):
         operands = [e.a, e.b] if isinstance(e, Binary) else [e.x] if isinstance(e, Unary) else list(e.args)
         return [(x, lower and x.type.rank == 2) for x in operands]
     if isinstance(e, Call):
@@ -127,7 +129,8 @@ def _gate_difference(e: Expr, assigned: dict[str, Expr], context: Context) -> bo
     if not (isinstance(e, Binary) and e.op == "-" and isinstance(e.a, Expand) and isinstance(e.b, Expand)):
         return False
     a, b = _gate(e.a.x, assigned), _gate(e.b.x, assigned)
-    return e.a.axis == 1 and e.b.axis == 0 and a is not None and b is not None and (a.tensor, a.index) == (b.tensor, b.index)
+    same = a is not None and b is not None and (a.tensor, a.index) == (b.tensor, b.index)
+    return e.a.axis == 1 and e.b.axis == 0 and same
 
 
 def _decays(e: Expr, assigned: dict[str, Expr], context: Context) -> bool:

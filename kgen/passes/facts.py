@@ -1,8 +1,8 @@
 """What is known of a tile's void elements, its finiteness and its sign: an analysis, not a pass.
 
-Void elements are rows past the chunk and lanes past a dim. Loads fill them with zero; from there each is zero, finite or
-unknown, and a contraction needs one side zero and the other not unknown. For every axis the state speaks of elements that are
-void on that axis alone; `corner` speaks of those void on more than one.
+Void elements are rows past the chunk and lanes past a dim. Loads fill them with zero; from there each is zero,
+finite or unknown, and a contraction needs one side zero and the other not unknown. For every axis the state speaks
+of elements that are void on that axis alone; `corner` speaks of those void on more than one.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _choice(e: Call, args: list[Fact]) -> Fact:
 
 def _elementwise(e: Call, x: Fact) -> Fact:
     if e.fn in {"exp", "exp2"}:
-        state = FINITE if x.nonpositive and x.worst < UNKNOWN or x.nonpositive else None
+        state = FINITE if x.nonpositive else None
         axes = tuple(state if state is not None else (FINITE if s == ZERO else UNKNOWN) for s in x.axes)
         corner = state if state is not None else (FINITE if x.corner == ZERO else UNKNOWN)
         return Fact(axes, corner, x.nonpositive)

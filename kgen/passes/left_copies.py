@@ -4,9 +4,9 @@
     b_a += dot(b_q, b_k.T)     -->     b_o += dot(b_q_left, b_h)
                                        b_a += dot(b_q, b_k.T)
 
-The matrix unit may overwrite its left operand where it lies. A tile made outside a loop is read again by the next iteration.
-A sum made for the dot alone is nobody else's and needs no copy; a cast may be to the type that the tile has already, and
-then is the tile itself, as is a name that only renames another.
+The matrix unit may overwrite its left operand where it lies. A tile made outside a loop is read again by the next
+iteration. A sum made for the dot alone is nobody else's and needs no copy; a cast may be to the type that the tile
+has already, and then is the tile itself, as is a name that only renames another.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     a += dot(k[t, bk], k[t, bk].T)   -->   b_k = k[t, bk]
                                            b_a = b_a + dot(b_k, b_k.T)
 
-A factor LN2 on a gate goes with its load, so that it multiplies the vector once. A name that only renames a load is replaced by
-it up to where it is assigned again; one that keeps an older value of another name is a copy, and stays.
+A factor LN2 on a gate goes with its load, so that it multiplies the vector once. A name that only renames a load is
+replaced by it up to where it is assigned again; one that keeps an older value of another name is a copy, and stays.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Masks: triangles hoisted as fp32 tiles, and void elements blanked only where a contraction needs it (K601, K604).
 
-    A[t] = tril(b_a, -1)   -->   m_strict = clamp(o_t[:, None] - o_t[None, :], 0, 1)      # once a core, before the tasks
+    A[t] = tril(b_a, -1)   -->   m_strict = clamp(o_t[:, None] - o_t[None, :], 0, 1)   # once a core, before the tasks
                                  A[t] = b_a * m_strict
     sum(exp(b_x), 1)       -->   sum(where(valid(bk) > 0, exp(b_x), 0), 1)                # void lanes hold exp(0)
 
-A triangle of a tile that may hold inf or NaN above the diagonal is a select, since inf * 0 is NaN. Index masks are fp32
-arithmetic on lane numbers: integer compares other than i32 == and != run as scalar loops.
+A triangle of a tile that may hold inf or NaN above the diagonal is a select, since inf * 0 is NaN. Index masks are
+fp32 arithmetic on lane numbers: integer compares other than i32 == and != run as scalar loops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the finished kernel takes: tensors, tables, scalars, run-time counts, then constexprs; nothing that it doesn't use."""
+"""What the finished kernel takes: tensors, tables, scalars, run-time counts, then constexprs; nothing that it doesn't
+use."""
 
 from __future__ import annotations
 

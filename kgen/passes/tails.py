@@ -2,9 +2,9 @@
 
     load(k, rows (T_cur, …, BT), lanes (K, …, BK))   -->   checked where TAIL_MODE != 0 or K % BK != 0
 
-TAIL_MODE is a constexpr: 0 all chunks are full, 2 the end of a sequence may lie inside a chunk. A run-time choice between
-bounded and unbounded access would keep both alive in UB (K301). Blocks are never loaded transposed: a bound on one axis of a
-block with swapped order is applied to the other one (K304).
+TAIL_MODE is a constexpr: 0 all chunks are full, 2 the end of a sequence may lie inside a chunk. A run-time choice
+between bounded and unbounded access would keep both alive in UB (K301). Blocks are never loaded transposed: a bound
+on one axis of a block with swapped order is applied to the other one (K304).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     b_x = b_u - dot(b_w, b_S)   -->   b_x = fp32(b_u) - dot(b_w, b_S)
 
-A dot's operands, the value of a store and data movement stay as they are. A name that is fp32 anywhere is fp32 everywhere.
+A dot's operands, the value of a store and data movement stay as they are. A name that is fp32 anywhere is fp32
+everywhere.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ def predicted_plan(spec: Spec, kernels: dict[str, Kernel], targets: list[Target]
         for entry in entries_of(spec, kernel, found[kernel.name], target)
     ]
     return Plan(
-        schema=1,
         operator=spec.name,
         inputs=inputs,
         margin=MARGIN,
@@ -82,7 +81,10 @@ def make_entry(
         grid=f"min(task_num, {cores})",
         tail_modes=(0, 2),
         ub_predicted_bytes=best.ub,
-        rejected=tuple(Rejected(tiles=c.tiles, reason=c.reason or _more(c, best)) for c in rest),
+        rejected=tuple(
+            Rejected(tiles=c.tiles, reason=c.reason or _more(c, best), admitted=c.fits, ub_predicted_bytes=c.ub)
+            for c in rest
+        ),
     )
 
 

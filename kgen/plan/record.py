@@ -11,12 +11,12 @@ import math
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictInt, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, TypeAdapter, ValidationError
 
 from kgen.errors import KgenError, Location
 from kgen.spec.models import Identifier, Model, Text
 
-SCHEMA = 1
+SCHEMA: Literal[1] = 1
 MAX_BYTES = 8 << 20
 OPERATORS = ("+", "*", "max", "min", "ceildiv")
 
@@ -25,10 +25,12 @@ Verdict = Literal["fits", "degraded", "overflows", "error", "timeout", "predicte
 
 
 class Rejected(Model):
-    """A candidate that lost, and why."""
+    """A candidate that lost, and why. `admitted`: the expressions let it through, so a search may still try it."""
 
     tiles: Tiles
     reason: Text
+    admitted: StrictBool = False
+    ub_predicted_bytes: Annotated[StrictInt, Field(ge=0)] = 0
 
 
 class Entry(Model):
@@ -61,7 +63,9 @@ class Expressions(Model):
 class Plan(Model):
     """The whole record. `inputs` hashes what the plan was made from."""
 
-    schema_version: Annotated[StrictInt, Field(alias="schema")] = SCHEMA
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = SCHEMA
     operator: Identifier
     inputs: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     toolchain: dict[Identifier, Text] = Field(default_factory=dict)
