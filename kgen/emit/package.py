@@ -178,9 +178,11 @@ def _facts(spec: Spec) -> dict[str, str]:
 
 def _tiles_model(spec: Spec, t: TileTable) -> dict[str, Any]:
     expressions = []
-    for kernel, (names, (ub, l1, l0c)) in t.expressions.items():
-        lines = [line for name, text in (("ub", ub), ("l1", l1), ("l0c", l0c)) for line in wrap(f"{name} = ({text})", 4)]
-        lines = [lines[0].strip(), *(line[4:] for line in lines[1:])]
+    for kernel, (names, widths) in t.expressions.items():
+        lines = []
+        for bits, memories in widths.items():
+            body = [line for n, text in zip(("ub", "l1", "l0c"), memories, strict=True) for line in wrap(f"{n} = ({text})", 8)]
+            lines += [f"{'if' if not lines else 'elif'} bits == {bits}:", *(line[4:] for line in body)]
         expressions.append({"kernel": kernel, "arguments": ["*", *names], "lines": [*lines, "return ub, l1, l0c"]})
     chunk = next(n for n, d in spec.dims.items() if d.kind is DimKind.CHUNK)
     own, same = _distinct(t)

@@ -326,7 +326,8 @@ class Kernel:
     """One tile program on its way to a kernel.
 
     `params`: tensors in the program's order. `prologue`: statements before the task loop. `runtime` and `constexprs` are
-    filled by the last pass. `whole`: static dims that one tile must cover. `spaces`: what the tasks range over.
+    filled by the last pass. `whole`: static dims that one tile must cover. `spaces`: what the tasks range over. `wide`: parameters
+    that are always fp32.
     """
 
     name: str
@@ -341,6 +342,7 @@ class Kernel:
     constexprs: tuple[str, ...] = ()
     scalars: tuple[str, ...] = ()
     spaces: tuple[Space, ...] = ()
+    wide: tuple[str, ...] = ()
 
     def index_var(self, name: str) -> IndexVar:
         return next(v for v in self.indices if v.name == name)

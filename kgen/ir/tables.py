@@ -15,4 +15,4 @@ class TileTable:
     pointer_targets: tuple[str, ...]
     margin: float
     table: dict[str, dict[str, dict[tuple[int, ...], dict[str, int]]]]
-    expressions: dict[str, tuple[tuple[str, ...], tuple[str, str, str]]]  # kernel: arguments, UB / L1 / L0C source
+    expressions: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, str, str]]]]  # kernel: arguments, source by bits

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from kgen.errors import KgenBug, KgenError
 from kgen.ir import build
 from kgen.ir.nodes import (
+    I32,
     Access,
     Assign,
+    At,
     Binary,
     Call,
     Cast,
@@ -27,11 +29,13 @@ from kgen.ir.nodes import (
     Loop,
     Name,
     Num,
+    Part,
     PartAssign,
     Read,
     Stmt,
     StoreTile,
     Transpose,
+    Type,
     Unary,
     children,
 )
@@ -46,6 +50,7 @@ STAGES = (
 
 # (pass, what it leaves none of, why)
 GONE: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("whole_slabs", ("slab",), "a carried tile is taken whole"),
     ("choices", ("IfExp",), "each side of a choice reads its own tensors"),
     ("exponent_base", ("exp2()",), "exponents are natural"),
     ("slices", ("Part", "PartAssign"), "the device has whole tiles only"),
@@ -144,6 +149,8 @@ class _Breach(Exception):
 def _kinds(e: Expr) -> list[str]:
     """What the tables call a node."""
     out = [type(e).__name__]
+    if isinstance(e, Part) and any(isinstance(i, At) for i in e.index):
+        out.append("slab")
     if isinstance(e, Call):
         out.append(f"{e.fn}()")
         if e.fn == "dot" and _storage(e.args[0]) != _storage(e.args[1]):
@@ -203,11 +210,11 @@ def _expected(e: Expr) -> Expr | None:
     if isinstance(e, Binary) and not _is_copy(e):
         return build.binary(e.op, e.a, e.b)
     if isinstance(e, Transpose):
-        return Transpose(e.x, type=build.Type(e.x.type.axes[::-1], e.x.type.dtype))
+        return Transpose(e.x, type=Type(e.x.type.axes[::-1], e.x.type.dtype))
     if isinstance(e, Expand):
         return build.expand(e.x, e.axis)
     if isinstance(e, Cast):
-        return Cast(e.x, type=build.Type(e.x.type.axes, e.type.dtype))
+        return Cast(e.x, type=Type(e.x.type.axes, e.type.dtype))
     if isinstance(e, Call) and e.fn not in _SHAPED:
         return build.call(e.fn, e.args, dict(e.options))
     if isinstance(e, Load) and [a.size for a in e.access.axes] != [a.size for a in e.type.axes]:
@@ -247,6 +254,8 @@ class _Check:
     def block(self, block: tuple[Stmt, ...], env: Env, when: When, loops: tuple[str, ...]) -> None:
         for stmt in block:
             self.kind(type(stmt).__name__, stmt)
+            if isinstance(stmt, PartAssign) and any(isinstance(i, At) for i in stmt.index):
+                self.kind("slab", stmt)
             for e in stmt_exprs(stmt):
                 self.expression(e, stmt, env, when)
             if isinstance(stmt, StoreTile):
@@ -269,7 +278,7 @@ class _Check:
                 raise _Breach(f"two loops, one inside the other, count {name!r}", stmt.span.line)
         inner = env.copy()
         for name in names:
-            inner.assign(name, build.I32, when)
+            inner.assign(name, I32, when)
         self.block(stmt.body, inner, when, (*loops, *names))
 
     def kind(self, kind: str, stmt: Stmt, where: Expr | None = None) -> None:

@@ -54,12 +54,13 @@ def addresses(kernel: Kernel, context: Context) -> Kernel:
     where = _Where(kernel, context)
 
     def statement(stmt: Stmt) -> Stmt:
+        stmt = map_stmt_exprs(stmt, lambda e: map_expr(e, where.spell_valid))
         if isinstance(stmt, Assign) and (read := _the_read(stmt.value)):
             return _by_layout(stmt, read.tensor, where, lambda layout: _load(stmt, read, layout, where))
         if isinstance(stmt, Store):
             store = stmt
             return _by_layout(store, store.tensor, where, lambda layout: _store(store, layout, where))
-        return map_stmt_exprs(stmt, lambda e: map_expr(e, where.spell_valid))
+        return stmt
 
     prologue = tuple(map_stmt_exprs(s, lambda e: map_expr(e, where.spell_valid)) for s in kernel.prologue)
     return with_body(kernel, map_block(kernel.body, statement), prologue)
@@ -211,7 +212,7 @@ class _Where:
 
 def _stride(inner: tuple[str, ...]) -> Expr:
     """Elements between neighbours of a dim: the product of the sizes inside it."""
-    sizes = [i32(d) for d in inner]
+    sizes: list[Expr] = [i32(d) for d in inner]
     return reduce(lambda a, b: build.binary("*", a, b), sizes[1:], sizes[0]) if sizes else build.num(1)
 
 

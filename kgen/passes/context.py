@@ -27,7 +27,7 @@ class Context:
     def dtypes(self, param: str) -> tuple[str, ...]:
         """The element types that the parameter may be stored in."""
         dtype = self.tensor(param).dtype
-        return self.spec.dtypes.get(dtype, (dtype,))  # type: ignore[return-value]
+        return self.spec.dtypes.get(dtype, (dtype,))
 
     def always_fp32(self, param: str) -> bool:
         return self.dtypes(param) == ("fp32",)

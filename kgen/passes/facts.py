@@ -49,6 +49,11 @@ class Fact:
         return max((*self.axes, self.corner))
 
     @property
+    def valid(self) -> int:
+        """State of its valid elements."""
+        return FINITE if self.finite else UNKNOWN
+
+    @property
     def all_finite(self) -> bool:
         return self.finite and self.worst < UNKNOWN
 
@@ -127,26 +132,26 @@ def _read(e: Read, context: Context) -> Fact:
     return Fact(tuple(ZERO for _ in e.type.axes), ZERO, True, decays, (e.tensor, kind) if decays else None)
 
 
-def _stretch(x: Fact, e: Expr, rank: int) -> tuple[tuple[int | None, ...], Fact]:
+def _stretch(x: Fact, e: Expr, rank: int) -> tuple[int | None, ...]:
     """States along each axis of a wider result; None where the operand is broadcast and so valid everywhere."""
     if len(x.axes) != rank:
-        return (None,) * rank, x
-    return tuple(None if a.size == 1 else s for a, s in zip(e.type.axes, x.axes, strict=True)), x
+        return (None,) * rank
+    return tuple(None if a.size == 1 else s for a, s in zip(e.type.axes, x.axes, strict=True))
 
 
 def _binary(e: Binary, a: Fact, b: Fact) -> Fact:
     if e.op in {"+", "-"} and isinstance(e.b, Num) and e.b.value == 0:
         return a
     rank = e.type.rank
-    sa, _ = _stretch(a, e.a, rank)
-    sb, _ = _stretch(b, e.b, rank)
+    sa, sb = _stretch(a, e.a, rank), _stretch(b, e.b, rank)
+    ends = a.valid, b.valid
     unknown = a.worst == UNKNOWN or b.worst == UNKNOWN
     if e.op == "*":
-        axes = tuple(_product(p, q) for p, q in zip(sa, sb, strict=True))
-        corner = _product(_corner(a, sa), _corner(b, sb))
+        axes = tuple(_product(*_known(s, ends)) for s in zip(sa, sb, strict=True))
+        corner = _product(*_known((_corner(a, sa), _corner(b, sb)), ends))
     else:
-        axes = tuple(_sum(p, q) for p, q in zip(sa, sb, strict=True))
-        corner = _sum(_corner(a, sa), _corner(b, sb))
+        axes = tuple(max(_known(s, ends)) for s in zip(sa, sb, strict=True))
+        corner = max(_known((_corner(a, sa), _corner(b, sb)), ends))
     if e.op == "/" or (unknown and e.op not in "+-*"):
         axes, corner = tuple(UNKNOWN for _ in axes), UNKNOWN
     positive = isinstance(e.b, Name) and e.b.id == "LN2"
@@ -160,14 +165,13 @@ def _corner(x: Fact, states: tuple[int | None, ...]) -> int | None:
     return None if not own else own[0] if len(own) == 1 else x.corner
 
 
-def _product(p: int | None, q: int | None) -> int:
-    p, q = FINITE if p is None else p, FINITE if q is None else q
+def _known(states: tuple[int | None, int | None], ends: tuple[int, int]) -> tuple[int, int]:
+    """States of two operands where one is broadcast: there it is one of its valid elements."""
+    return _or(states[0], ends[0]), _or(states[1], ends[1])
+
+
+def _product(p: int, q: int) -> int:
     return UNKNOWN if UNKNOWN in (p, q) else ZERO if ZERO in (p, q) else FINITE
-
-
-def _sum(p: int | None, q: int | None) -> int:
-    p, q = FINITE if p is None else p, FINITE if q is None else q
-    return max(p, q)
 
 
 def _sign(e: Binary, a: Fact, b: Fact, positive_b: bool) -> tuple[bool, tuple[str, str] | None]:
@@ -206,14 +210,10 @@ def _filled(x: Fact) -> Fact:
 
 
 def _dot(a: Fact, b: Fact) -> Fact:
-    row = _both(_product(a.axes[0], FINITE), _product(a.corner, b.axes[0]))
-    col = _both(_product(FINITE, b.axes[1]), _product(a.axes[1], b.corner))
-    corner = _both(_product(a.axes[0], b.axes[1]), _product(a.corner, b.corner))
+    row = max(_product(a.axes[0], b.valid), _product(a.corner, b.axes[0]))
+    col = max(_product(a.valid, b.axes[1]), _product(a.axes[1], b.corner))
+    corner = max(_product(a.axes[0], b.axes[1]), _product(a.corner, b.corner))
     return Fact((row, col), corner, a.finite and b.finite)
-
-
-def _both(p: int, q: int) -> int:
-    return max(p, q)
 
 
 def neutral(a: Fact, b: Fact) -> bool:
@@ -232,12 +232,15 @@ def _reduced(e: Call, x: Fact) -> Fact:
 
 def _choice(e: Call, args: list[Fact]) -> Fact:
     rank = e.type.rank
-    states = [_stretch(x, a, rank)[0] for x, a in zip(args, e.args, strict=True)]
-    axes = tuple(max(FINITE if s[i] is None else s[i] or 0 for s in states) for i in range(rank))
-    corners = [_corner(x, s) for x, s in zip(args, states, strict=True)]
-    corner = max(FINITE if c is None else c for c in corners) if rank else ZERO
+    states = [_stretch(x, a, rank) for x, a in zip(args, e.args, strict=True)]
+    axes = tuple(max(_or(s[i], x.valid) for x, s in zip(args, states, strict=True)) for i in range(rank))
+    corner = max(_or(_corner(x, s), x.valid) for x, s in zip(args, states, strict=True)) if rank else ZERO
     sign = any(x.nonpositive for x in args) if e.fn == "minimum" else all(x.nonpositive for x in args[-2:])
     return Fact(axes, corner, all(x.finite for x in args), sign)
+
+
+def _or(state: int | None, valid: int) -> int:
+    return valid if state is None else state
 
 
 def _elementwise(e: Call, x: Fact) -> Fact:

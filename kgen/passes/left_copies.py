@@ -17,6 +17,7 @@ from kgen.ir import build
 from kgen.ir.nodes import Assign, Binary, Call, Cast, Expr, For, If, Kernel, Name, Stmt, Transpose, children
 from kgen.ir.rewrite import (
     bodies,
+    exprs,
     map_expr,
     map_operands,
     map_stmt_exprs,
@@ -52,8 +53,11 @@ class _Copies:
     """Copies the left operands of one kernel where they must be."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.fresh, self.names = Fresh(kernel), dict[str, str]()
+        self.fresh, self.names = Fresh(kernel), dict[tuple[str, int], str]()
         self.same = _renamed(kernel.body)
+        dots = (e for e in exprs(kernel.body) if isinstance(e, Call) and e.fn == "dot")
+        lefts = (_bare(e.args[0]) for e in dots)
+        self.lefts = {n for e in lefts if isinstance(e, Name) for n in self.same.get(e.id, {e.id})}
 
     def block(self, block: tuple[Stmt, ...], later: frozenset[str]) -> tuple[Stmt, ...]:
         """`later`: names read after this block, by what follows it or by the next iteration of a loop around it."""
@@ -62,6 +66,8 @@ class _Copies:
             after = _live_after(block[position + 1 :], later)
             copies: list[Stmt] = []
             new = map_stmt_exprs(stmt, lambda e: self.copy_left(e, after, copies, stmt))  # noqa: B023
+            if isinstance(new, Assign) and new.target in self.lefts and _is_eye(new.value):
+                new = replace(new, value=_sum_with_zero(new.value))
             if isinstance(new, For):
                 new = with_bodies(new, (self.block(new.body, frozenset(after | _exposed(new.body))),))
             elif isinstance(new, If):
@@ -75,18 +81,34 @@ class _Copies:
         e = map_operands(e, lambda x: self.copy_left(x, after | _siblings(e, x), copies, stmt))
         if not (isinstance(e, Call) and e.fn == "dot"):
             return e
-        left = e.args[0]
-        while isinstance(left, (Transpose, Cast)):
-            left = left.x
+        left = _bare(e.args[0])
+        if _is_eye(left):
+            return replace(e, args=(map_expr(e.args[0], lambda x: _sum_with_zero(x) if x is left else x), e.args[1]))
         if not isinstance(left, Name) or not self.same.get(left.id, {left.id}) & after:
             return e
-        if left.id not in self.names:
-            self.names[left.id] = self.fresh.of(f"{left.id}_left")
-        copy = Name(self.names[left.id], type=left.type, span=left.span)
-        if not any(isinstance(c, Assign) and c.target == copy.id for c in copies):
-            plus = Binary("+", left, build.num(0.0), type=left.type, span=left.span)
-            copies.append(Assign(copy.id, plus, span=stmt.span, note="K201: the dot may overwrite its left operand"))
+        key = (left.id, sum(isinstance(c, Assign) and c.value == _sum_with_zero(left) for c in copies))
+        if key not in self.names:  # each dot of a statement overwrites a copy of its own
+            self.names[key] = self.fresh.of(f"{left.id}_left")
+        copy = Name(self.names[key], type=left.type, span=left.span)
+        note = "K201: the dot may overwrite its left operand"
+        copies.append(Assign(copy.id, _sum_with_zero(left), span=stmt.span, note=note))
         return replace(e, args=(map_expr(e.args[0], lambda x: copy if x is left else x), e.args[1]))
+
+
+def _bare(e: Expr) -> Expr:
+    """An operand without what may leave its tile where it is."""
+    while isinstance(e, (Transpose, Cast)):
+        e = e.x
+    return e
+
+
+def _is_eye(e: Expr) -> bool:
+    """The identity will be made once for all tasks, and all of them read it."""
+    return isinstance(e, Call) and e.fn == "eye"
+
+
+def _sum_with_zero(x: Expr) -> Expr:
+    return Binary("+", x, build.num(0.0), type=x.type, span=x.span)
 
 
 def _renamed(block: tuple[Stmt, ...]) -> dict[str, set[str]]:

@@ -25,6 +25,7 @@ def signature(kernel: Kernel, context: Context) -> Kernel:
     constexprs = tuple(n for n in (*static, *tiles, *flags, *modes) if n in used)
     new = replace(
         kernel,
+        wide=tuple(p for p in kernel.params if context.always_fp32(p)),
         scalars=tuple(n for n in context.spec.scalars if n in used),
         runtime=(*(t for t in TABLES if t in touched), *(n for n in RUNTIME if n in used)),
         constexprs=(*constexprs, "BLOCK_PTR"),

@@ -45,7 +45,7 @@ def _visit(e: Expr, types: dict[str, str]) -> Expr:
     e = map_operands(e, lambda x: _visit(x, types))
     if isinstance(e, Name) and types.get(e.id) == "fp32" and e.type.dtype != "fp32":
         return replace(e, type=Type(e.type.axes, "fp32"))
-    if isinstance(e, (Transpose, Expand)):
+    if isinstance(e, (Transpose, Expand)) and e.type.dtype != e.x.type.dtype:
         return replace(e, type=Type(e.type.axes, e.x.type.dtype))
     if isinstance(e, (Binary, Unary)) or (isinstance(e, Call) and e.fn in ARITHMETIC):
         return map_operands(e, _fp32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from kgen.errors import KgenError
 from kgen.ir.nodes import Kernel
 from kgen.plan.peak import Trees, peak, trees
@@ -37,25 +39,33 @@ def predicted_plan(spec: Spec, kernels: dict[str, Kernel], targets: list[Target]
     )
 
 
-def memory(kernels: dict[str, Kernel], placement: Placement) -> dict[str, Trees]:
+Memory = dict[str, dict[int, Trees]]  # by kernel and bits of the operands
+
+
+def memory(kernels: dict[str, Kernel], placement: Placement) -> Memory:
     """Each kernel's memory expressions."""
-    return {name: trees(peak(kernel, placement)) for name, kernel in kernels.items()}
+    return {n: {bits: trees(peak(k, placement, bits // 8)) for bits in (16, 32)} for n, k in kernels.items()}
 
 
-def expressions(found: dict[str, Trees]) -> dict[str, Expressions]:
-    """What the record keeps of them: UB (the packed peak), L1 and L0C."""
-    return {name: Expressions.model_validate({"ub": t.ub_peak, "l1": t.l1, "l0c": t.l0c}) for name, t in found.items()}
+def expressions(found: Memory) -> dict[str, dict[str, Expressions]]:
+    """What the record keeps of them."""
+    return {
+        name: {str(bits): Expressions.model_validate(asdict(t)) for bits, t in widths.items()} for name, widths in found.items()
+    }
 
 
-def entries_of(spec: Spec, kernel: Kernel, found: Trees, target: Target) -> list[Entry]:
+def entries_of(spec: Spec, kernel: Kernel, found: dict[int, Trees], target: Target) -> list[Entry]:
     """A kernel's rows for one target: operand widths, chunks, buckets."""
     chunks = next(d.values for d in spec.dims.values() if d.kind is DimKind.CHUNK)
-    return [
-        make_entry(spec, kernel, target, bits, chunk, widths, ranked(spec, kernel, found, target, bits, chunk, widths))
-        for bits in (16, 32)
-        for chunk in chunks
-        for widths in keys(spec, spec.kernels[kernel.name])
-    ]
+    out = []
+    for bits in (16, 32):
+        for chunk in chunks:
+            for widths in keys(spec, spec.kernels[kernel.name]):
+                rows = ranked(spec, kernel, found[bits], target, bits, chunk, widths)
+                # a GPU is an oracle, not what kgen plans for: what it can't hold has no entry, and a call says so
+                if rows[0].fits or target.memory is not None:
+                    out.append(make_entry(spec, kernel, target, bits, chunk, widths, rows))
+    return out
 
 
 def make_entry(

@@ -7,8 +7,7 @@ rows. Nothing here is symbolic algebra: sizes are products that `peak.py` turns 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass, field, replace
 
 from kgen.ir.nodes import (
     Assign,
@@ -36,17 +35,18 @@ UB, L1, L0C = "ub", "l1", "l0c"
 
 @dataclass
 class Buffer:
-    """One tile on chip. `rows`, `cols`: sizes as tile symbols or constants; `width`: bytes an element, or "w".
+    """One tile on chip. `rows`, `cols`: sizes as tile symbols or constants; `width`: bytes an element.
 
     `start` and `end` are program points; `split`: its rows are shared by the vector cores; `slots`: it is made before a dot
-    and read after it; `moved`: a load or store touches it; `scratch`: bytes a row that an operation needs beside its result.
+    and read after it; `moved`: a load or store touches it; `scratch`: it is an operation's own, of a
+    size that the operation decides; `times`: how often an unrolled loop makes it.
     """
 
     name: str
     space: str
     rows: str | int
     cols: str | int
-    width: int | str
+    width: int
     start: int
     end: int
     split: bool = False
@@ -54,6 +54,7 @@ class Buffer:
     moved: bool = False
     looped: bool = False
     scratch: str = ""
+    times: int = 1
     line: int = 0
 
 
@@ -68,32 +69,39 @@ class Layout:
 
 @dataclass
 class _Value:
-    """A tile value: its buffer in UB, if it has one yet, and how it came to be."""
+    """A tile value: its buffer in UB, if it has one yet, and how it came to be: load, dot, vector or scalar."""
 
     type: Type
     buffer: Buffer | None = None
-    kind: str = "vector"  # load, dot, vector, scalar
+    kind: str = "vector"
 
 
-def layout(kernel: Kernel) -> Layout:
-    """Buffers of the kernel with every optional part present."""
-    return _Walk(kernel).run()
+def layout(kernel: Kernel, operand_bytes: int) -> Layout:
+    """Buffers of the kernel with every optional part present, for 16-bit (2) or fp32 (4) operands, which need no casts."""
+    return _Walk(kernel, operand_bytes).run()
 
 
 class _Walk:
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, operand_bytes: int) -> None:
+        self.kernel, self.w = kernel, operand_bytes
         self.out = Layout()
         body = (*kernel.prologue, *kernel.body)
         every = [x for s in walk_block(body) for e in stmt_exprs(s) for x in walk_expr(e)]
-        self.out.mixed = any(isinstance(e, Call) and e.fn == "dot" for e in every)
+        self.out.mixed = any(_is_dot(e) for e in every)
         self.env: dict[str, _Value] = {}
-        self.loops = 0
+        self.narrowed: dict[int, Buffer] = {}  # 16-bit copy of a tile, by the tile's buffer: made once
+        self.carried: list[set[str]] = []  # of each loop around
+        self.ever_carried: list[Buffer] = []
+        self.times = 1
         self.now = 0
         self.dots: list[int] = []
-        self.vector_uses = _vector_uses(body)
-        self.carried = _carried(body)
-        self.last: dict[int, int] = {}
+        self.rewritten: list[tuple[Buffer, int]] = []  # results that took a dying operand's place
+        self.cube_reads: list[int] = []  # points at which vector code takes a dot's result
+        self.kept: list[_Value] = []  # so that their ids stay theirs
+        self.operands: dict[tuple[int, int], Buffer] = {}  # L1 tiles by value and width
+        self.live: dict[int, frozenset[str]] = {}
+        self.here: Stmt = body[0]
+        live_after(body, frozenset(), self.live)
 
     def run(self) -> Layout:
         self.block(self.kernel.prologue)
@@ -109,35 +117,61 @@ class _Walk:
 
     def block(self, block: tuple[Stmt, ...]) -> None:
         for stmt in block:
-            self.statement(stmt)
+            self.now += 1
+            self.here = stmt
+            if isinstance(stmt, Assign):
+                self.assign(stmt)
+            elif isinstance(stmt, StoreTile):
+                self.store(stmt)
+            elif isinstance(stmt, Loop):
+                self.loop(stmt)
+            elif isinstance(stmt, If):
+                self.branches(stmt)
 
-    def statement(self, stmt: Stmt) -> None:
-        self.now += 1
-        if isinstance(stmt, Assign):
-            self.assign(stmt)
-        elif isinstance(stmt, StoreTile):
-            value = self.value(stmt.value, stmt.span.line)
-            if value.kind == "dot" and value.buffer is None:
-                return  # L0C to global memory, past UB
-            narrow = self.materialise(value, stmt.span.line)
-            if narrow is not None:
-                out = self._new(value.type, "w", stmt.span.line)
-                out.moved, out.end = True, self.now
-                narrow.end = max(narrow.end, self.now)
-        elif isinstance(stmt, (Loop, If)):
-            entry = self.now
-            before = dict(self.env)
-            self.loops += isinstance(stmt, Loop)
-            for inner in bodies(stmt):
-                self.block(inner)
-            self.loops -= isinstance(stmt, Loop)
-            if isinstance(stmt, Loop):
-                self._extend(before, stmt, entry)
+    def branches(self, stmt: If) -> None:
+        """Both sides; a name that both assign has one place."""
+        self.block(stmt.body)
+        first = dict(self.env)
+        self.block(stmt.orelse)
+        for name in {s.target for s in walk_block(stmt.orelse) if isinstance(s, Assign)} & set(first):
+            if first[name].buffer is not None:
+                self.env[name] = first[name]
 
-    def _extend(self, before: dict[str, _Value], loop: Loop, entry: int) -> None:
-        """What a loop reads from outside lives to its end."""
-        read = {n.id for s in walk_block(loop.body) for e in stmt_exprs(s) for n in walk_expr(e) if isinstance(n, Name)}
-        for name in read & set(before):
+    def store(self, stmt: StoreTile) -> None:
+        """A dot's result goes from L0C to global memory, past UB; anything else is narrowed to the tensor's type first."""
+        value = self.value(stmt.value, stmt.span.line)
+        if value.kind == "dot" and value.buffer is None:
+            return
+        source = self.materialise(value, stmt.span.line)
+        if source is None:
+            return
+        source.end = max(source.end, self.now)
+        if self.w == 4 or stmt.access.tensor in self.kernel.wide or value.type.dtype.startswith("@"):
+            source.moved = True
+        else:
+            self.narrow(source, value.type, stmt.span.line).moved = True
+
+    def narrow(self, source: Buffer, t: Type, line: int) -> Buffer:
+        """The tile in the operands' type: in the same place when it dies here, made once otherwise."""
+        if self._dies(source):
+            return source
+        made = self.narrowed.get(id(source))
+        if made is None or made.end < source.start:
+            made = self.narrowed[id(source)] = self._new(t, self.w, line)
+        made.end = max(made.end, self.now)
+        return made
+
+    def loop(self, stmt: Loop) -> None:
+        entry, before = self.now, dict(self.env)
+        unrolled = stmt.static and isinstance(stmt.start, Num) and isinstance(stmt.stop, Num)
+        trips = int(stmt.stop.value) - int(stmt.start.value) if unrolled else 1  # type: ignore[attr-defined]
+        inside = {s.target for s in walk_block(stmt.body) if isinstance(s, Assign)}
+        self.carried.append(inside & set(before))
+        self.times *= trips
+        self.block(stmt.body)
+        self.times //= trips
+        self.carried.pop()
+        for name in _reads(stmt.body) & set(before):  # read from outside: lives to the loop's end
             buffer = before[name].buffer
             if buffer is not None and buffer.start <= entry:
                 buffer.end = max(buffer.end, self.now)
@@ -145,16 +179,18 @@ class _Walk:
     def assign(self, stmt: Assign) -> None:
         old = self.env.get(stmt.target)
         value = self.value(stmt.value, stmt.span.line)
-        if old is not None and old.buffer is not None and stmt.target in self.carried:
+        if old is not None and any(stmt.target in names for names in self.carried):
+            if old.kind == "dot" and value.kind == "dot" and old.buffer is None:
+                return  # a sum that stays in L0C
+            own = self.materialise(old, stmt.span.line)
             made = self.materialise(value, stmt.span.line)
-            if made is not None:
-                made.end = self.now
-            old.buffer.end = self.now
+            if own is not None and made is not None:
+                made.end = own.end = self.now
+                self.narrowed.pop(id(own), None)
+                self.ever_carried.append(own)
             return  # a carried tile keeps its place
         if value.buffer is not None:
             value.buffer.name = stmt.target
-        if stmt.target in self.carried and value.kind != "scalar" and stmt.target in self.vector_uses:
-            self.materialise(value, stmt.span.line)
         self.env[stmt.target] = value
 
     # ------------------------------------------------------------ expressions
@@ -173,7 +209,7 @@ class _Walk:
             return _Value(e.type, kind="scalar")
         if isinstance(e, (Expand, Transpose)):
             inner = self.value(e.x, line)
-            return _Value(e.type, inner.buffer, inner.kind)
+            return _Value(e.type, inner.buffer, inner.kind) if inner.buffer is not None else inner
         if isinstance(e, Load):
             return _Value(e.type, kind="load")
         if isinstance(e, Binary) and e.op == "+" and isinstance(e.b, Num) and e.b.value == 0:
@@ -182,7 +218,14 @@ class _Walk:
             return self.dot(e, line)
         if isinstance(e, Call) and e.fn == "full":
             return _Value(e.type, kind="dot" if self.out.mixed else "vector")
+        if isinstance(e, Binary) and e.op == "+" and _is_dot(e.b) and self._sum_in_l0c(e.a):
+            return self.value(e.b, line)
         return self.elementwise(e, line)
+
+    def _sum_in_l0c(self, e: Expr) -> bool:
+        """Whether a tile that a dot is added to has not left L0C."""
+        found = self.env.get(e.id) if isinstance(e, Name) else None
+        return found is not None and found.kind == "dot" and found.buffer is None
 
     def dot(self, e: Call, line: int) -> _Value:
         for operand in e.args:
@@ -194,22 +237,29 @@ class _Walk:
         return _Value(e.type, kind="dot")
 
     def operand(self, e: Expr, line: int) -> None:
-        """A dot's operand in L1, two buffers; a computed one passes UB and global memory first."""
-        value = self.value(e, line)
+        """A dot's operand in L1; a computed one passes UB and global memory first."""
+        inner = e.x if isinstance(e, Transpose) else e
+        cast = isinstance(inner, Cast) and inner.type.dtype.startswith("@")
+        value = self.value(inner.x if cast and isinstance(inner, Cast) else inner, line)
         rows, cols = (a.size for a in e.type.axes)
-        wide = 4 if value.type.dtype == "fp32" and not isinstance(e, Cast) else "w"
-        l1 = Buffer("operand", L1, rows, cols, wide, self.now, self.now, line=line)
-        l1.moved = True
-        self.out.buffers.append(l1)
-        if value.kind == "vector" or value.buffer is not None:
-            made = self.materialise(value, line)
-            if made is not None:
-                made.end = max(made.end, self.now)
+        wide = 4 if value.type.dtype == "fp32" and not cast else self.w
+        tile = self.operands.get((id(value), wide))
+        if tile is None:
+            tile = Buffer("operand", L1, rows, cols, wide, self.now, self.now, moved=True, line=line)
+            self.operands[(id(value), wide)] = tile
+            self.kept.append(value)
+            self.out.buffers.append(tile)
+        tile.end = max(tile.end, self.now)
+        if value.kind != "load" or value.buffer is not None:
+            source = self.materialise(value, line)
+            if source is not None:
+                source.end = max(source.end, self.now)
+                if cast and self.w < 4:
+                    self.narrow(source, value.type, line).moved = True
 
     def read(self, e: Expr, line: int) -> Buffer | None:
         """The UB buffer of a value that vector code reads."""
-        value = self.value(e, line)
-        buffer = self.materialise(value, line)
+        buffer = self.materialise(self.value(e, line), line)
         if buffer is not None:
             buffer.end = max(buffer.end, self.now)
         return buffer
@@ -218,49 +268,88 @@ class _Walk:
         if value.kind == "scalar" or not value.type.rank:
             return None
         if value.buffer is None:
-            width: int | str = "w" if value.kind == "load" and value.type.dtype.startswith("@") else 4
+            width = self.w if value.kind == "load" and value.type.dtype.startswith("@") else 4
             value.buffer = self._new(value.type, width, line)
             value.buffer.moved = value.kind in ("load", "dot")
+            if value.kind == "dot":
+                self.cube_reads.append(self.now)
         return value.buffer
 
     def elementwise(self, e: Expr, line: int) -> _Value:
+        if isinstance(e, Cast) and self.w == 4:
+            return self.value(e.x, line)
         inputs = [b for b in (self.read(c, line) for c in _operands(e)) if b is not None]
         scratch = _scratch(e)
-        reuse = None if isinstance(e, Cast) and e.x.type.dtype.startswith("@") else self._dying(e, inputs)
-        if reuse is not None and not scratch:
-            reuse.end = self.now
-            return _Value(e.type, reuse)
+        widening = isinstance(e, Cast) and e.x.type.dtype.startswith("@")
+        narrowing = isinstance(e, Cast) and e.type.dtype.startswith("@")
         self.now += 1
         for b in inputs:
             b.end = max(b.end, self.now)
-        out = self._new(e.type, 4, line)
-        out.scratch = scratch
+        shape, width = _shape(e.type), self.w if narrowing else 4
+        moves = isinstance(e, Call) and e.fn in {"cumsum", "sum", "max"}
+        dying = [b for b in inputs if (b.rows, b.cols) == shape and b.width == 4 and self._dies(b) and not moves]
+        if scratch:
+            self._new(e.args[0].type if isinstance(e, Call) else e.type, 4, line).scratch = scratch
+        if dying and not widening:
+            self.rewritten.append((dying[0], self.now))
+            return _Value(e.type, dying[0])
+        out = self._new(e.type, width, line)
+        out.moved = widening  # made from its load wherever it is needed: never kept across a dot
         return _Value(e.type, out)
 
-    def _dying(self, e: Expr, inputs: list[Buffer]) -> Buffer | None:
-        """A temporary of the same size, made by this very expression, whose place the result takes."""
-        named = {id(v.buffer) for v in self.env.values() if v.buffer is not None}
-        shape = _shape(e.type)
-        for b in inputs:
-            if id(b) not in named and (b.rows, b.cols) == shape and b.width == 4:
-                return b
-        return None
+    def _dies(self, b: Buffer) -> bool:
+        """Whether nothing reads the buffer after this statement: no live name has it, no loop carries it."""
+        names = {n for n, v in self.env.items() if v.buffer is b}
+        replaced = {self.here.target} if isinstance(self.here, Assign) else set()
+        return not names & ((self.live[id(self.here)] - replaced) | set().union(*self.carried))
 
-    def _new(self, t: Type, width: int | str, line: int) -> Buffer:
+    def _new(self, t: Type, width: int, line: int) -> Buffer:
         rows, cols = _shape(t)
         split = self.out.mixed and t.rank == 2 and rows != 1
-        b = Buffer("tile", UB, rows, cols, width, self.now, self.now, split=split, looped=self.loops > 0, line=line)
+        b = Buffer("tile", UB, rows, cols, width, self.now, self.now, split=split, looped=bool(self.carried), line=line)
+        b.times = self.times
         self.out.buffers.append(b)
         return b
 
     def _slots(self) -> None:
-        """Computed tiles that live across a dot have a copy for each workspace slot; carried and hoisted ones don't."""
+        """Computed tiles that live across a dot whose result vector code takes have a copy for each workspace slot.
+
+        Carried and hoisted ones don't: they are there before the pipeline starts.
+        """
         if not self.out.mixed:
             return
-        kept = {id(self.env[n].buffer) for n in self.carried if n in self.env}
+        kept = {id(b) for b in self.ever_carried}
+        for b, point in self.rewritten:  # a result that crosses a dot can't lie where a load or a dot put its operand
+            if b.moved and self._crosses(point, b.end):
+                self.out.buffers.append(replace(b, start=point, moved=False))
+                b.end = point
         for b in self.out.buffers:
-            across = any(b.start < d < b.end for d in self.dots)
-            b.slots = b.space == UB and across and not b.moved and b.looped and id(b) not in kept and b.end < inf
+            crosses = b.space == UB and self._crosses(b.start, b.end)
+            b.slots = crosses and not b.moved and b.looped and id(b) not in kept
+
+    def _crosses(self, start: int, end: int) -> bool:
+        """Whether a dot stands between two points, and vector code takes its result or a later one before the second."""
+        return any(start < d < end and any(d <= c <= end for c in self.cube_reads) for d in self.dots)
+
+
+def live_after(block: tuple[Stmt, ...], later: frozenset[str], out: dict[int, frozenset[str]]) -> frozenset[str]:
+    """Fills `out` with the names that may be read after each statement; returns those read at the block's start."""
+    live = set(later)
+    for stmt in reversed(block):
+        out[id(stmt)] = frozenset(live)
+        if isinstance(stmt, Assign):
+            live.discard(stmt.target)
+        elif isinstance(stmt, Loop):
+            live |= live_after(stmt.body, frozenset(live), out)
+            live |= live_after(stmt.body, frozenset(live), out)  # what an iteration reads first, the one before must keep
+        elif isinstance(stmt, If):
+            live |= frozenset().union(*(live_after(b, frozenset(live), out) for b in bodies(stmt)))
+        live |= {n.id for e in stmt_exprs(stmt) for n in walk_expr(e) if isinstance(n, Name)}
+    return frozenset(live)
+
+
+def _reads(block: tuple[Stmt, ...]) -> set[str]:
+    return {n.id for s in walk_block(block) for e in stmt_exprs(s) for n in walk_expr(e) if isinstance(n, Name)}
 
 
 def _operands(e: Expr) -> list[Expr]:
@@ -287,44 +376,5 @@ def _scratch(e: Expr) -> str:
     return ""
 
 
-def _vector_uses(body: tuple[Stmt, ...]) -> set[str]:
-    """Names that vector code reads (not only dots and accumulation into a dot)."""
-    out: set[str] = set()
-    for stmt in walk_block(body):
-        for e in stmt_exprs(stmt):
-            target = stmt.target if isinstance(stmt, Assign) else ""
-            _collect(e, target, out)
-    return out
-
-
-def _collect(e: Expr, target: str, out: set[str]) -> None:
-    if isinstance(e, Call) and e.fn == "dot":
-        return
-    if isinstance(e, Binary) and isinstance(e.a, Name) and e.a.id == target and _is_dot(e.b):
-        return
-    if isinstance(e, Name):
-        out.add(e.id)
-    for child in _operands(e):
-        _collect(child, target, out)
-
-
 def _is_dot(e: Expr) -> bool:
     return isinstance(e, Call) and e.fn == "dot"
-
-
-def _carried(body: tuple[Stmt, ...]) -> set[str]:
-    """Names assigned before a loop and again inside it."""
-    out: set[str] = set()
-    for stmt in walk_block(body):
-        if isinstance(stmt, Loop):
-            inside = {s.target for s in walk_block(stmt.body) if isinstance(s, Assign)}
-            made_first = {s.target for s in stmt.body if isinstance(s, Assign) and s.target not in _reads_self(s)}
-            out |= inside - made_first
-    return out
-
-
-def _reads_self(stmt: Assign) -> set[str]:
-    return {n.id for n in walk_expr(stmt.value) if isinstance(n, Name)}
-
-
-__all__ = ["L0C", "L1", "UB", "Buffer", "Layout", "layout"]

@@ -1,4 +1,4 @@
-"""Peak bytes of UB, L1 and L0C as sympy expressions of the tile sizes, the chunk and `w`, the operands' bytes.
+"""Peak bytes of UB, L1 and L0C as sympy expressions of the tile sizes and the chunk, for one width of operands.
 
 S lays every buffer side by side; P is the largest sum of those that live at one point. The compiler reuses nothing while S
 fits, so its peak is S there, and lies between P and S where it doesn't (ASCEND.md section 2, "Placement").
@@ -7,6 +7,7 @@ fits, so its peak is S there, and lies between P and S where it doesn't (ASCEND.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import sympy
 
@@ -14,17 +15,18 @@ from kgen.ir.nodes import Kernel
 from kgen.plan.liveness import L0C, L1, UB, Buffer, Layout, layout
 from kgen.spec.targets import Placement
 
-W = sympy.Symbol("w", positive=True, integer=True)
-Size = sympy.Expr
+Size: TypeAlias = Any  # a sympy expression; sympy brings no types
 
 
 @dataclass(frozen=True)
 class Peak:
-    """S and P of each memory, and the buffers behind them."""
+    """S (`_sum`) and P of each memory, and the buffers behind them."""
 
     ub_sum: Size
     ub_peak: Size
+    l1_sum: Size
     l1: Size
+    l0c_sum: Size
     l0c: Size
     layout: Layout
 
@@ -37,15 +39,14 @@ def symbol(size: str | int) -> Size:
 def buffer_bytes(b: Buffer, mixed: bool, p: Placement) -> Size:
     """Bytes of a buffer with its copies and scratch."""
     rows, cols = symbol(b.rows), symbol(b.cols)
-    width = W if b.width == "w" else sympy.Integer(b.width)
+    width = b.width
     if b.space == L1:
         return rows * cols * width * p.dot_operand_buffers.value
     if b.space == L0C:
         return rows * cols * 4
     if b.split:
         rows = rows / p.vector_cores_per_block.value
-    size = rows * cols * width * _copies(b, mixed, p)
-    return size + _scratch(b, rows, cols, p)
+    return _scratch(b, rows, cols, p) if b.scratch else rows * cols * width * _copies(b, mixed, p)
 
 
 def _copies(b: Buffer, mixed: bool, p: Placement) -> int:
@@ -57,24 +58,22 @@ def _copies(b: Buffer, mixed: bool, p: Placement) -> int:
 
 
 def _scratch(b: Buffer, rows: Size, cols: Size, p: Placement) -> Size:
+    """`rows32`: an inlined column broadcast; `tile`: a reduction over rows; `half`: a long row sum."""
     if b.scratch == "rows32":
         return p.broadcast_row_bytes.value * rows
-    if b.scratch == "tile":
-        return rows * cols * 4
-    if b.scratch == "half":
-        return rows * cols * 2
-    return sympy.Integer(0)
+    return rows * cols * (4 if b.scratch == "tile" else 2)
 
 
-def peak(kernel: Kernel, placement: Placement) -> Peak:
-    """The kernel's expressions under a target's placement rules."""
-    found = layout(kernel)
+def peak(kernel: Kernel, placement: Placement, operand_bytes: int) -> Peak:
+    """The kernel's expressions under a target's placement rules, for 16-bit (2) or fp32 (4) operands."""
+    found = layout(kernel, operand_bytes)
     sizes = [(b, buffer_bytes(b, found.mixed, placement)) for b in found.buffers]
 
     def total(space: str) -> Size:
-        return sympy.Add(*(s for b, s in sizes if b.space == space))
+        return sympy.Add(*(s * b.times for b, s in sizes if b.space == space))
 
-    return Peak(total(UB), _largest(sizes, found.points, UB), _largest(sizes, found.points, L1), _largest(sizes, found.points, L0C), found)
+    ub, l1, l0c = (_largest(sizes, found.points, space) for space in (UB, L1, L0C))
+    return Peak(total(UB), ub, total(L1), l1, total(L0C), l0c, found)
 
 
 def _largest(sizes: list[tuple[Buffer, Size]], points: int, space: str) -> Size:
@@ -126,14 +125,17 @@ class Trees:
     """A peak's expressions as plain trees, which are cheap to evaluate for every candidate."""
 
     ub_sum: object
-    ub_peak: object
+    ub: object
+    l1_sum: object
     l1: object
+    l0c_sum: object
     l0c: object
 
 
 def trees(found: Peak) -> Trees:
-    """The four expressions of a kernel."""
-    return Trees(tree(found.ub_sum), tree(found.ub_peak), tree(found.l1), tree(found.l0c))
+    """The expressions of a kernel for one width of operands."""
+    names = ("ub_sum", "ub_peak", "l1_sum", "l1", "l0c_sum", "l0c")
+    return Trees(*(tree(getattr(found, name)) for name in names))
 
 
 def live_at_peak(found: Peak, placement: Placement, values: dict[str, int]) -> tuple[int, list[tuple[int, str]]]:
@@ -150,8 +152,7 @@ def live_at_peak(found: Peak, placement: Placement, values: dict[str, int]) -> t
 
 def _label(b: Buffer) -> str:
     marks = [m for m, on in (("split", b.split), ("slots", b.slots), ("moved", b.moved), (b.scratch, b.scratch)) if on]
-    width = "w" if b.width == "w" else b.width
-    return f"{b.name} [{b.rows}, {b.cols}] x {width}{' (' + ', '.join(marks) + ')' if marks else ''}, program line {b.line}"
+    return f"{b.name} [{b.rows}, {b.cols}] x {b.width}{' (' + ', '.join(marks) + ')' if marks else ''}, program line {b.line}"
 
 
 def evaluate(e: Size, values: dict[str, int]) -> int:

@@ -53,10 +53,16 @@ class Entry(Model):
 
 
 class Expressions(Model):
-    """Bytes of a kernel's memories in tile sizes, the chunk and `w`, the operands' bytes."""
+    """Bytes of a kernel's memories in tile sizes and the chunk, for one width of operands.
 
+    `_sum`: everything side by side; the others: the largest live sum over program points.
+    """
+
+    ub_sum: list[object] | int | str
     ub: list[object] | int | str
+    l1_sum: list[object] | int | str
     l1: list[object] | int | str
+    l0c_sum: list[object] | int | str
     l0c: list[object] | int | str
 
 
@@ -70,7 +76,7 @@ class Plan(Model):
     inputs: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     toolchain: dict[Identifier, Text] = Field(default_factory=dict)
     margin: Annotated[float, Field(ge=0, lt=1)]
-    expressions: dict[Identifier, Expressions] = Field(default_factory=dict)
+    expressions: dict[Identifier, dict[Literal["16", "32"], Expressions]] = Field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
 
 
@@ -95,9 +101,10 @@ def load_plan(path: Path) -> Plan | None:
         raise _broken(path, f"{where or 'the file'}: {first['msg']}") from None
     except RecursionError:
         raise _broken(path, "nested too deeply") from None
-    for name, expressions in plan.expressions.items():
-        for memory in ("ub", "l1", "l0c"):
-            check_tree(getattr(expressions, memory), path, f"expressions.{name}.{memory}")
+    for name, widths in plan.expressions.items():
+        for bits, expressions in widths.items():
+            for memory in Expressions.model_fields:
+                check_tree(getattr(expressions, memory), path, f"expressions.{name}.{bits}.{memory}")
     return plan
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from kgen.errors import KgenError, nearest
 from kgen.ir.nodes import Kernel
@@ -21,6 +21,7 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
 
 def _row(plan: Plan, e: Entry) -> dict[str, Any]:
     expressions = plan.expressions.get(e.kernel)
+    bits: Literal["16", "32"] = "16" if e.bits == 16 else "32"
     return {
         "kernel": e.kernel,
         "variant": variant_name(e),
@@ -29,7 +30,7 @@ def _row(plan: Plan, e: Entry) -> dict[str, Any]:
         "tiles": e.tiles,
         "grid": e.grid,
         "tail_modes": list(e.tail_modes),
-        "ub_expression": tree_source(expressions.ub) if expressions else "",
+        "ub_expression": tree_source(expressions[bits].ub) if expressions else "",
         "ub_predicted_bytes": e.ub_predicted_bytes,
         "ub_bytes": e.ub_bytes,
         "l1_bytes": e.l1_bytes,
@@ -45,19 +46,20 @@ def explain_text(name: str, kernels: dict[str, Kernel], plan: Plan, placement: A
         raise KgenError(f"no kernel {name!r}", code="kernel-unknown", hint=nearest(name, kernels))
     from kgen.plan.peak import live_at_peak, peak
 
-    found = peak(kernels[name], placement)
-    lines = [
-        f"{name}: bytes in tile sizes; w is the operands' bytes",
-        f"  UB, all side by side  S = {found.ub_sum}",
-        f"  UB, largest live sum  P = {found.ub_peak}",
-        f"  L1                        {found.l1}",
-        f"  L0C                       {found.l0c}",
-    ]
+    found = {bits: peak(kernels[name], placement, bits // 8) for bits in (16, 32)}
+    lines = [f"{name}: bytes in tile sizes"]
+    for bits, p in found.items():
+        lines += [
+            f"  {bits}-bit operands",
+            f"    UB, all side by side  S = {p.ub_sum}",
+            f"    UB, largest live sum  P = {p.ub_peak}",
+            f"    L1                    S = {p.l1_sum}, P = {p.l1}",
+            f"    L0C                   S = {p.l0c_sum}, P = {p.l0c}",
+        ]
     entries = [e for e in plan.entries if e.kernel == name]
     for e in _shown(entries):
         lines += ["", *_entry_lines(e)]
-        values = {**e.tiles, "BT": e.chunk, "w": e.bits // 8}
-        point, live = live_at_peak(found, placement, values)
+        point, live = live_at_peak(found[e.bits], placement, {**e.tiles, "BT": e.chunk})
         lines.append(f"  live at the peak (program point {point}):")
         lines += [f"    {size:>8}  {text}" for size, text in live]
         for r in e.rejected[:6]:

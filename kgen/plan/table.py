@@ -7,16 +7,20 @@ from kgen.plan.record import Plan, tree_source
 from kgen.spec.models import DimKind, Spec
 from kgen.spec.targets import AccessMode, Target
 
-CUDA_REGISTER_BYTES = 65_536  # accumulators of one block that stay in registers, with room for operands
+CUDA_REGISTER_BYTES = 262_144  # of one multiprocessor: 65536 registers of 4 bytes
 
 
 def limits(target: Target) -> tuple[int, int, int]:
-    """Bytes of UB, L1 and L0C; a GPU's shared memory stands for L1 (it holds one copy of what L1 holds two of), registers for the rest."""
+    """Bytes of UB, L1 and L0C that a plan may use.
+
+    On a GPU shared memory stands for L1 and registers for the others. Triton's default pipeline holds three copies of a loop's
+    operands where L1 holds two, and copies for layout changes beside them: half of shared memory is left for those.
+    """
     if target.memory is not None:
         m = target.memory
         return m.ub_bytes.value, m.l1_bytes.value, m.l0c_bytes.value
     assert target.shared_bytes is not None
-    return CUDA_REGISTER_BYTES, 2 * target.shared_bytes.value, CUDA_REGISTER_BYTES
+    return CUDA_REGISTER_BYTES, target.shared_bytes.value // 2, CUDA_REGISTER_BYTES
 
 
 def tile_table(spec: Spec, plan: Plan, targets: list[Target]) -> TileTable:
@@ -37,12 +41,14 @@ def tile_table(spec: Spec, plan: Plan, targets: list[Target]) -> TileTable:
     )
 
 
-def _expressions(spec: Spec, plan: Plan) -> dict[str, tuple[tuple[str, ...], tuple[str, str, str]]]:
+def _expressions(spec: Spec, plan: Plan) -> dict[str, tuple[tuple[str, ...], dict[str, tuple[str, str, str]]]]:
+    """UB, L1 and L0C of each tiled kernel as source, by bits of the operands."""
     chunk = next(n for n, d in spec.dims.items() if d.kind is DimKind.CHUNK)
     out = {}
-    for name, e in plan.expressions.items():
+    for name, widths in plan.expressions.items():
         entry = spec.kernels.get(name)
         if entry is not None and entry.tiles:
-            arguments = ("w", chunk, *(f"B{d}" for d in entry.tiles))
-            out[name] = (arguments, (tree_source(e.ub), tree_source(e.l1), tree_source(e.l0c)))
+            arguments = ("bits", chunk, *(f"B{d}" for d in entry.tiles))
+            sources = {b: (tree_source(e.ub), tree_source(e.l1), tree_source(e.l0c)) for b, e in widths.items()}
+            out[name] = (arguments, sources)
     return out

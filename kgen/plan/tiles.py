@@ -23,8 +23,6 @@ class Candidate:
 
     tiles: dict[str, int]
     ub: int
-    l1: int
-    l0c: int
     traffic: int
     reason: str = ""
 
@@ -57,21 +55,25 @@ def ranked(
     """Candidates that fit, best first, then those that don't, with the reason."""
     limit = limits(target)
     out = [
-        _judge(found, limit, tiles, bits, chunk, traffic(kernel, tiles, widths, bits, chunk))
+        _judge(found, limit, tiles, chunk, traffic(kernel, tiles, widths, bits, chunk))
         for tiles in sizes(spec, spec.kernels[kernel.name], kernel.whole, widths)
     ]
     return sorted(out, key=lambda c: (not c.fits, c.traffic, -sum(c.tiles.values())))
 
 
-def _judge(found: Trees, limit: tuple[int, int, int], tiles: dict[str, int], bits: int, chunk: int, moved: int) -> Candidate:
-    values = {**tiles, "BT": chunk, "w": bits // 8}
-    side_by_side, packed = tree_value(found.ub_sum, values), tree_value(found.ub_peak, values)
+def used(side_by_side: int, packed: int, capacity: int) -> int:
+    """Bytes that a memory is expected to take: the sum where it fits, else the packed peak."""
+    return side_by_side if side_by_side <= capacity else packed
+
+
+def _judge(found: Trees, limit: tuple[int, int, int], tiles: dict[str, int], chunk: int, moved: int) -> Candidate:
+    values = {**tiles, "BT": chunk}
+    packed, l1, l0c = (tree_value(t, values) for t in (found.ub, found.l1, found.l0c))
     # no reuse while everything fits side by side: then the peak is the sum
-    ub = side_by_side if side_by_side <= limit[0] else packed
-    l1, l0c = tree_value(found.l1, values), tree_value(found.l0c, values)
+    ub = used(tree_value(found.ub_sum, values), packed, limit[0])
     reason = ""
     for name, need, have in (("UB", packed, limit[0]), ("L1", l1, limit[1]), ("L0C", l0c, limit[2])):
         if need > have * (1 - MARGIN):
             reason = f"{name} {need} bytes predicted, {int(have * (1 - MARGIN))} allowed"
             break
-    return Candidate(tiles, ub, l1, l0c, moved, reason)
+    return Candidate(tiles, ub, moved, reason)

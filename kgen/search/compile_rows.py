@@ -40,11 +40,17 @@ def compile_variants(
     found = find_toolchain(toolchain)
     with tempfile.TemporaryDirectory(prefix="kgen-") as folder:
         source = Path(folder) / "kernels.py"
-        source.write_text(files["kernels.py"], encoding="utf-8")
+        source.write_text(_without_header(files["kernels.py"]), encoding="utf-8")
         store = home_folder() / "compiled" if cache else None
         with Compiler(found, jobs=jobs, cache_dir=store) as compiler:
             step = None if progress is None else (lambda done, total, *_: progress(done, total))
             return compiler.compile_many([v.request(source) for v in chosen], progress=step)
+
+
+def _without_header(text: str) -> str:
+    """The source without its hash, which changes with things that no compiler sees: cached results stay good."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for i, line in enumerate(lines) if i > 1 or not line.startswith("#"))
 
 
 def row(v: Variant, r: CompileResult) -> dict[str, Any]:
