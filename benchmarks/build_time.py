@@ -1,4 +1,5 @@
-"""How long `kgen build` takes: median of five fresh processes with a warm file cache, from the recorded plan and unchanged.
+"""How long `kgen build` takes: median of five fresh processes with a warm file cache, from the recorded plan and
+unchanged.
 
     python benchmarks/build_time.py [SPEC]
 
@@ -23,7 +24,7 @@ PROBE = (
     "import sys; sys.argv = ['kgen', *sys.argv[1:]]\n"
     "from kgen.cli import main\n"
     "try: main()\n"
-    "finally: print('IMPORTED', *[m for m in %r if m in sys.modules], file=sys.stderr)\n" % (HEAVY,)
+    f"finally: print('IMPORTED', *[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)\n"
 )
 
 
@@ -31,7 +32,12 @@ def run(arguments: list[str], environment: dict[str, str]) -> tuple[float, list[
     """Seconds that one fresh process took, and which heavy modules it imported."""
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", PROBE, *arguments],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     seconds = time.perf_counter() - start
     if done.returncode:

@@ -2,8 +2,9 @@
 
     python benchmarks/memory_model.py [SPEC] [--target Ascend910B2] [--jobs 2]
 
-For each kernel: how far the predicted UB bytes are from the compiler's where nothing is reused (the sum S fits), how often the
-class is right (S fits; only P fits; neither), L1 and L0C, and whether anything that the margin admits fails to compile as it is.
+For each kernel: how far the predicted UB bytes are from the compiler's where nothing is reused (the sum S fits), how
+often the class is right (S fits; only P fits; neither), L1 and L0C, and whether anything that the margin admits fails
+to compile as it is.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ def main() -> int:
         if fits and s <= limit[0] and r.ub_bytes:
             errors.setdefault(v.kernel, []).append(s / r.ub_bytes - 1)
         if args.all or (inside and not fits):
-            print(f"{v.kernel} {v.name}: {r.verdict} S {s} P {p} true {r.ub_bytes} L1 {l1}/{r.l1_bytes} L0C {l0c}/{r.l0c_bytes}")
+            print(
+                f"{v.kernel} {v.name}: {r.verdict} S {s} P {p} true {r.ub_bytes} L1 {l1}/{r.l1_bytes} "
+                f"L0C {l0c}/{r.l0c_bytes}"
+            )
     print(f"{'kernel':24} points  no-reuse points: median |error|, worst   fits-or-not right")
     for kernel, right in classes.items():
         rows = [abs(x) for x in errors.get(kernel, [])]

@@ -1,4 +1,5 @@
-"""The command line. Each command imports what it needs when it runs, so that `kgen build` starts neither torch nor sympy."""
+"""The command line. Each command imports what it needs when it runs, so that `kgen build` starts neither torch nor
+sympy."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,9 +27,9 @@ app = typer.Typer(
 )
 
 SpecArg = Annotated[Path, typer.Argument(help="the operator's YAML, such as specs/gdn.yaml", show_default=False)]
-OutOption = Annotated[Optional[Path], typer.Option(help="folder of the package; default: generated/<name>")]
+OutOption = Annotated[Path | None, typer.Option(help="folder of the package; default: generated/<name>")]
 JsonOption = Annotated[bool, typer.Option("--json", help="rows as JSON for programs")]
-TargetOption = Annotated[Optional[list[str]], typer.Option("--target", help="a target of the spec; may be repeated")]
+TargetOption = Annotated[list[str] | None, typer.Option("--target", help="a target of the spec; may be repeated")]
 ToolchainOption = Annotated[str, typer.Option(help="auto, cann, or the path of an environment")]
 
 
@@ -36,7 +37,9 @@ ToolchainOption = Annotated[str, typer.Option(help="auto, cann, or the path of a
 def build(
     spec: SpecArg,
     out: OutOption = None,
-    check: Annotated[bool, typer.Option("--check", help="write nothing; exit 1 if the package isn't what the spec gives")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="write nothing; exit 1 if the package isn't what the spec gives")
+    ] = False,
 ) -> None:
     """Generate the package of an operator."""
     from kgen import stamp
@@ -80,7 +83,9 @@ def show(
 
     sources = read(spec)
     if kernel not in sources.programs:
-        raise KgenError(f"no kernel {kernel!r} in {spec}", code="kernel-unknown", hint=nearest(kernel, sources.programs))
+        raise KgenError(
+            f"no kernel {kernel!r} in {spec}", code="kernel-unknown", hint=nearest(kernel, sources.programs)
+        )
     steps = stages(sources, kernel)
     names = [name for name, _ in steps]
     if after != "all" and after not in names:
@@ -98,13 +103,13 @@ def show(
 @app.command()
 def plan(
     spec: SpecArg,
-    explain: Annotated[Optional[str], typer.Option(help="show the memory model of one kernel; searches nothing")] = None,
+    explain: Annotated[str | None, typer.Option(help="show the memory model of one kernel; searches nothing")] = None,
     as_json: JsonOption = False,
     target: TargetOption = None,
     compile_: Annotated[bool, typer.Option("--compile/--no-compile", help="confirm tiles through the compiler")] = True,
     force: Annotated[bool, typer.Option("--force", help="search even if the recorded plan is current")] = False,
     toolchain: ToolchainOption = "auto",
-    jobs: Annotated[Optional[int], typer.Option(help="compilers at once; default: all cores")] = None,
+    jobs: Annotated[int | None, typer.Option(help="compilers at once; default: all cores")] = None,
 ) -> None:
     """Choose tiles and record them; the only command that writes plan.json."""
     if explain is not None:
@@ -152,11 +157,11 @@ def _explain(spec: Path, kernel: str) -> None:
 def compile_command(
     spec: SpecArg,
     target: TargetOption = None,
-    kernel: Annotated[Optional[str], typer.Option(help="only this kernel")] = None,
+    kernel: Annotated[str | None, typer.Option(help="only this kernel")] = None,
     everything: Annotated[bool, typer.Option("--all", help="every variant; default: a pairwise cover")] = False,
     as_json: JsonOption = False,
     toolchain: ToolchainOption = "auto",
-    jobs: Annotated[Optional[int], typer.Option(help="compilers at once; default: all cores")] = None,
+    jobs: Annotated[int | None, typer.Option(help="compilers at once; default: all cores")] = None,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="reuse earlier results")] = True,
 ) -> None:
     """Compile kernel variants through the real Ascend compiler; exit 1 unless all of them fit."""
@@ -189,16 +194,18 @@ def compile_command(
 @app.command()
 def verify(
     spec: SpecArg,
-    level: Annotated[Optional[list[str]], typer.Option(help="program, interpret; may be repeated; default: both")] = None,
-    package: Annotated[Optional[Path], typer.Option(help="the generated package; default: generated/<name>")] = None,
-    cases: Annotated[Optional[int], typer.Option(help="only the first N cases")] = None,
-    only: Annotated[Optional[str], typer.Option(help="only cases or kernels whose name holds this text")] = None,
+    level: Annotated[list[str] | None, typer.Option(help="program, interpret; may be repeated; default: both")] = None,
+    package: Annotated[Path | None, typer.Option(help="the generated package; default: generated/<name>")] = None,
+    cases: Annotated[int | None, typer.Option(help="only the first N cases")] = None,
+    only: Annotated[str | None, typer.Option(help="only cases or kernels whose name holds this text")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check an operator's numbers against references."""
+    from kgen.pipeline import default_folder, read
     from kgen.verify.run import verify_rows
 
-    rows = [row.as_dict() for row in verify_rows(spec, package, level or ["program", "interpret"], cases, only)]
+    folder = package or default_folder(spec, read(spec).loaded.spec.name)
+    rows = [row.as_dict() for row in verify_rows(spec, folder, level or ["program", "interpret"], cases, only)]
     failed = [r for r in rows if not r["passed"]]
     if as_json:
         _print_json(rows)
@@ -317,7 +324,9 @@ class _progress:
         from rich.console import Console
         from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-        self.bar = Progress(*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn(), console=Console(stderr=True))
+        self.bar = Progress(
+            *Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn(), console=Console(stderr=True)
+        )
         self.bar.start()
         task = self.bar.add_task(self.what, total=None)
 

@@ -1,7 +1,7 @@
 """Every error that a user of kgen can meet.
 
-A `KgenError` is the user's to mend: it says where, what was expected and what to do next, and ends the command with exit
-code 2. A `KgenBug` is kgen's own: an invariant broke, and no input of the user's should be able to cause it.
+A `KgenError` is the user's to mend: it says where, what was expected and what to do next, and ends the command with
+exit code 2. A `KgenBug` is kgen's own: an invariant broke, and no input of the user's should be able to cause it.
 """
 
 from __future__ import annotations

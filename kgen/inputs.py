@@ -1,4 +1,5 @@
-"""Everything that a build reads, and the hashes over it. Imports no pydantic, so that an unchanged build is noticed quickly."""
+"""Everything that a build reads, and the hashes over it. Imports no pydantic, so that an unchanged build is noticed
+quickly."""
 
 from __future__ import annotations
 

@@ -74,7 +74,11 @@ def plan_for(sources: Sources, kernels: dict[str, Kernel], folder: Path) -> Plan
 def package(sources: Sources, kernels: dict[str, Kernel], plan: Plan) -> dict[str, str]:
     """The generated package's files by name."""
     spec, runtime = sources.loaded.spec, RUNTIME.read_text(encoding="utf-8")
-    parts = [("inputs", sources.inputs.encode()), ("plan", plan.model_dump_json().encode()), ("runtime", runtime.encode())]
+    parts = [
+        ("inputs", sources.inputs.encode()),
+        ("plan", plan.model_dump_json().encode()),
+        ("runtime", runtime.encode()),
+    ]
     hashed = digest([*parts, *folder_parts(templates_dir(), "templates", (".j2",))])
     name = sources.loaded.path.name
     header = (

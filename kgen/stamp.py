@@ -1,7 +1,7 @@
 """Was anything changed since the last build? Answered from file hashes alone, with nothing but the standard library.
 
-A stamp lives in kgen's cache, never beside the package. It covers the spec and all it names, the recorded plan, every file of
-kgen itself, and the package as it was written. Whatever it can't read counts as changed.
+A stamp lives in kgen's cache, never beside the package. It covers the spec and all it names, the recorded plan, every
+file of kgen itself, and the package as it was written. Whatever it can't read counts as changed.
 """
 
 from __future__ import annotations

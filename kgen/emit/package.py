@@ -1,4 +1,5 @@
-"""A whole generated package as texts: kernels, launchers, tiles, runtime, plan. Pure: the same inputs give the same bytes."""
+"""A whole generated package as texts: kernels, launchers, tiles, runtime, plan. Pure: the same inputs give the same
+bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ class Lowered:
     tasks: str  # how many tasks a call has, in terms of `x`
 
 
-def render(spec: Spec, lowered: list[Lowered], tiles: TileTable, templates: Path, runtime: str, header: str) -> dict[str, str]:
+def render(
+    spec: Spec, lowered: list[Lowered], tiles: TileTable, templates: Path, runtime: str, header: str
+) -> dict[str, str]:
     """Every Python file of the package, by name."""
     env = environment(templates)
     arguments = {k.kernel.name: _arguments(spec, k.kernel) for k in lowered}
@@ -48,7 +51,8 @@ def render(spec: Spec, lowered: list[Lowered], tiles: TileTable, templates: Path
     }
     template = {"__init__.py": "init.py.j2"}
     out = {
-        name: env.get_template(template.get(name, f"{name}.j2")).render(**common, **page) for name, page in pages.items()
+        name: env.get_template(template.get(name, f"{name}.j2")).render(**common, **page)
+        for name, page in pages.items()
     }
     out["_runtime.py"] = f"{header}\n{runtime}"
     return {name: _tidy(text) for name, text in out.items()}
@@ -94,7 +98,13 @@ def _kernel_model(spec: Spec, k: Lowered) -> dict[str, Any]:
     kernel = k.kernel
     runtime = [n for n in kernel.runtime if n not in ("cu_seqlens", "chunk_indices", "chunk_offsets")]
     tables = [n for n in kernel.runtime if n not in runtime]
-    parameters = [*kernel.params, *tables, *kernel.scalars, *runtime, *(f"{c}: tl.constexpr" for c in kernel.constexprs)]
+    parameters = [
+        *kernel.params,
+        *tables,
+        *kernel.scalars,
+        *runtime,
+        *(f"{c}: tl.constexpr" for c in kernel.constexprs),
+    ]
     return {
         "function": function_name(kernel.name),
         "parameters": parameters,
@@ -142,7 +152,9 @@ def _launcher_model(spec: Spec, k: Lowered, arguments: KernelArguments) -> dict[
         flag = f"USE_{param.upper()}"
         if flag in kernel.constexprs:
             constants.append(f"{quoted(flag)}: {param} is not None")
-    types = [f"{p}: torch.Tensor" + (" | None" if t.optional and p not in entry.given else "") for p, t in tensors.items()]
+    types = [
+        f"{p}: torch.Tensor" + (" | None" if t.optional and p not in entry.given else "") for p, t in tensors.items()
+    ]
     types += [f"{s}: float" for s in arguments.scalars] + [f"{f}: bool" for f in arguments.flags]
     tiled = bool(entry.tiles)
     shapes = [f"    {p} [{', '.join(t.store or t.dims)}]" for p, t in tensors.items()]
@@ -179,9 +191,13 @@ def _facts(spec: Spec) -> dict[str, str]:
 def _tiles_model(spec: Spec, t: TileTable) -> dict[str, Any]:
     expressions = []
     for kernel, (names, widths) in t.expressions.items():
-        lines = []
+        lines: list[str] = []
         for bits, memories in widths.items():
-            body = [line for n, text in zip(("ub", "l1", "l0c"), memories, strict=True) for line in wrap(f"{n} = ({text})", 8)]
+            body = [
+                line
+                for n, text in zip(("ub", "l1", "l0c"), memories, strict=True)
+                for line in wrap(f"{n} = ({text})", 8)
+            ]
             lines += [f"{'if' if not lines else 'elif'} bits == {bits}:", *(line[4:] for line in body)]
         expressions.append({"kernel": kernel, "arguments": ["*", *names], "lines": [*lines, "return ub, l1, l0c"]})
     chunk = next(n for n, d in spec.dims.items() if d.kind is DimKind.CHUNK)
@@ -193,7 +209,9 @@ def _tiles_model(spec: Spec, t: TileTable) -> dict[str, Any]:
         "pointer_targets": literal(t.pointer_targets),
         "margin": t.margin,
         "buckets": literal({k: tuple(v) for k, v in spec.buckets.items()}),
-        "candidates": {k: literal({d: tuple(c) for d, c in e.tiles.items()}) for k, e in spec.kernels.items() if e.tiles},
+        "candidates": {
+            k: literal({d: tuple(c) for d, c in e.tiles.items()}) for k, e in spec.kernels.items() if e.tiles
+        },
         "table": {
             target: {k: {key: literal(v) for key, v in rows.items()} for k, rows in t.table[target].items()}
             for target in own

@@ -1,4 +1,5 @@
-"""Stage functions and the operator as data for the launcher template: parameters, checks, outputs, launches, results."""
+"""Stage functions and the operator as data for the launcher template: parameters, checks, outputs, launches,
+results."""
 
 from __future__ import annotations
 
@@ -44,6 +45,15 @@ class Function:
     results: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class KernelArguments:
+    """What one kernel's launcher takes: tensors, scalars, spec flags."""
+
+    tensors: tuple[str, ...]
+    scalars: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
 @dataclass
 class _Builder:
     """What stages and the operator have in common, from the spec and one parameter list."""
@@ -53,6 +63,7 @@ class _Builder:
     chain: tuple[tuple[Step, Stage], ...]
     returned: tuple[str, ...]
     scale_default: str
+    kernels: dict[str, KernelArguments]
 
     # ---------------------------------------------------------------- parameters
 
@@ -92,7 +103,7 @@ class _Builder:
     def _tensor_check(self, p: Param) -> str:
         name = p.to or p.name
         tensor = self.spec.tensors[name]
-        extra = ", required=True" if p.required or not tensor.optional and not self._may_be_absent(name) else ""
+        extra = ", required=True" if p.required or (not tensor.optional and not self._may_be_absent(name)) else ""
         extra += ", head_first=True" if self.head_first(tensor) else ""
         return f"{name} = x.tensor({quoted(p.name)}, {p.name}, {self.dims(tensor)}, {quoted(tensor.dtype)}{extra})"
 
@@ -160,19 +171,15 @@ class _Builder:
         for step, kernel in self._kernels():
             entry = self.spec.kernels[kernel]
             arguments = []
-            for param in self.order[kernel]:
+            for param in self.kernels[kernel].tensors:
                 arguments.append(f"{param}={entry.bind.get(param, param)}")
-            for scalar in self.scalars[kernel]:
+            for scalar in self.kernels[kernel].scalars:
                 arguments.append(f"{scalar}={step.scalars.get(scalar, scalar)!s}")
-            for flag in self.flags[kernel]:
+            for flag in self.kernels[kernel].flags:
                 value = step.flags.get(flag, flag if flag in flags else False)
                 arguments.append(f"{flag}={value}")
             out.append(Launch(kernel, tuple(arguments), step.when))
         return tuple(out)
-
-    order: dict[str, tuple[str, ...]] | None = None  # type: ignore[assignment]
-    scalars: dict[str, tuple[str, ...]] | None = None  # type: ignore[assignment]
-    flags: dict[str, tuple[str, ...]] | None = None  # type: ignore[assignment]
 
     def results(self) -> tuple[str, ...]:
         return tuple(
@@ -216,15 +223,6 @@ def _either(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-@dataclass(frozen=True)
-class KernelArguments:
-    """What one kernel's launcher takes: tensors, scalars, spec flags."""
-
-    tensors: tuple[str, ...]
-    scalars: tuple[str, ...]
-    flags: tuple[str, ...]
-
-
 def functions(spec: Spec, kernels: dict[str, KernelArguments]) -> tuple[Function, ...]:
     """Every stage in the spec's order, then the operator."""
     out = [_stage(spec, name, stage, kernels) for name, stage in spec.stages.items()]
@@ -233,7 +231,9 @@ def functions(spec: Spec, kernels: dict[str, KernelArguments]) -> tuple[Function
 
 def _stage(spec: Spec, name: str, stage: Stage, kernels: dict[str, KernelArguments]) -> Function:
     step = Step(stage=name)
-    return _function(spec, name, stage.doc, True, stage.params, ((step, stage),), stage.returns, stage.scale_default, kernels)
+    return _function(
+        spec, name, stage.doc, True, stage.params, ((step, stage),), stage.returns, stage.scale_default, kernels
+    )
 
 
 def _operator(spec: Spec, op: Operator, kernels: dict[str, KernelArguments]) -> Function:
@@ -252,14 +252,12 @@ def _function(
     scale_default: str,
     kernels: dict[str, KernelArguments],
 ) -> Function:
-    b = _Builder(spec, params, chain, returned, scale_default)
-    b.order = {k: v.tensors for k, v in kernels.items()}
-    b.scalars = {k: v.scalars for k, v in kernels.items()}
-    b.flags = {k: v.flags for k, v in kernels.items()}
+    b = _Builder(spec, params, chain, returned, scale_default, kernels)
     checks = b.checks()
     if not strict and spec.operator.forward_only:
         tensors = [p.name for p in params if p.kind is ParamKind.TENSOR]
         checks = (f"x.forward_only({', '.join(f'{t}={t}' for t in tensors)})", *checks)
     return Function(
-        name, doc, strict, b.parameters(), b.returns(), b.tensor_docs(), checks, b.allocations(), b.launches(), b.results()
+        name, doc, strict, b.parameters(), b.returns(), b.tensor_docs(), checks, b.allocations(), b.launches(),
+        b.results()
     )  # fmt: skip

@@ -62,7 +62,10 @@ def _check_ours(folder: Path) -> None:
         return
     if not folder.is_dir() or folder.is_symlink():
         raise KgenError(
-            "the output isn't a folder", code="output-not-ours", location=Location(str(folder)), hint="choose another --out"
+            "the output isn't a folder",
+            code="output-not-ours",
+            location=Location(str(folder)),
+            hint="choose another --out",
         )
     try:
         names = [p.name for p in folder.iterdir() if p.name not in ("__pycache__", PLAN)]

@@ -1,7 +1,8 @@
 """Nodes of the IR. All are frozen; a pass returns new ones, or the same object when nothing changes.
 
-Two dialects share these nodes. *Language* nodes are what a tile program says (`Read`, `Store`, `Part`, `For`); *device* nodes
-are what a kernel does (`Load`, `StoreTile`, `Loop`, `Cast`). `ir/verify.py` knows which may appear after which pass.
+Two dialects share these nodes. *Language* nodes are what a tile program says (`Read`, `Store`, `Part`, `For`);
+*device* nodes are what a kernel does (`Load`, `StoreTile`, `Loop`, `Cast`). `ir/verify.py` knows which may appear
+after which pass.
 """
 
 from __future__ import annotations
@@ -242,7 +243,8 @@ class Stmt:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a loop ranges over: `chunks(T)`, `seqs(N)`, `tiles(K)`, `parts(T, 16)`, `heads(HV)`, `tokens(n)`, `range(a, b)`."""
+    """What a loop ranges over: `chunks(T)`, `seqs(N)`, `tiles(K)`, `parts(T, 16)`, `heads(HV)`, `tokens(n)`, `range(a,
+    b)`."""
 
     kind: str
     over: str
@@ -325,9 +327,9 @@ class IndexVar:
 class Kernel:
     """One tile program on its way to a kernel.
 
-    `params`: tensors in the program's order. `prologue`: statements before the task loop. `runtime` and `constexprs` are
-    filled by the last pass. `whole`: static dims that one tile must cover. `spaces`: what the tasks range over. `wide`: parameters
-    that are always fp32.
+    `params`: tensors in the program's order. `prologue`: statements before the task loop. `runtime` and `constexprs`
+    are filled by the last pass. `whole`: static dims that one tile must cover. `spaces`: what the tasks range over.
+    `wide`: parameters that are always fp32.
     """
 
     name: str

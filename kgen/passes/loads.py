@@ -125,9 +125,7 @@ def _can_alias(stmt: Assign, rest: tuple[Stmt, ...], names: _Names, rebound: set
     return False
 
 
-def _named(
-    e: Expr, loaded: set[Unit], before: list[Stmt], alias: dict[str, Expr], names: _Names, stmt: Stmt
-) -> Expr:
+def _named(e: Expr, loaded: set[Unit], before: list[Stmt], alias: dict[str, Expr], names: _Names, stmt: Stmt) -> Expr:
     """The expression with reads replaced by names; new loads go to `before`."""
 
     def unit(read: Read, scaled: Expr | None) -> Expr:

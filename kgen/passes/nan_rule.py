@@ -1,6 +1,6 @@
 """Elementwise minimum and maximum keep NaN from either side, which is one vector instruction instead of five (K605).
 
-    minimum(x, 0)   -->   minimum(x, 0, propagate NaN)
+minimum(x, 0)   -->   minimum(x, 0, propagate NaN)
 """
 
 from __future__ import annotations

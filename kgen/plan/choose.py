@@ -1,4 +1,5 @@
-"""A plan from the expressions alone, with no compiler: what a build takes where the record has nothing, and where a search starts."""
+"""A plan from the expressions alone, with no compiler: what a build takes where the record has nothing, and where a
+search starts."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import asdict
 from kgen.errors import KgenError
 from kgen.ir.nodes import Kernel
 from kgen.plan.peak import Trees, peak, trees
-from kgen.plan.record import Entry, Expressions, Plan, Rejected
+from kgen.plan.record import Bits, Entry, Expressions, Plan, Rejected
 from kgen.plan.tiles import MARGIN, Candidate, keys, ranked
 from kgen.spec.models import Bound, DimKind, Spec
 from kgen.spec.targets import Placement, Target
@@ -47,11 +48,15 @@ def memory(kernels: dict[str, Kernel], placement: Placement) -> Memory:
     return {n: {bits: trees(peak(k, placement, bits // 8)) for bits in (16, 32)} for n, k in kernels.items()}
 
 
-def expressions(found: Memory) -> dict[str, dict[str, Expressions]]:
+def expressions(found: Memory) -> dict[str, dict[Bits, Expressions]]:
     """What the record keeps of them."""
     return {
-        name: {str(bits): Expressions.model_validate(asdict(t)) for bits, t in widths.items()} for name, widths in found.items()
-    }
+        name: {"16": _recorded(widths[16]), "32": _recorded(widths[32])} for name, widths in found.items()
+    }  # fmt: skip
+
+
+def _recorded(t: Trees) -> Expressions:
+    return Expressions.model_validate(asdict(t))
 
 
 def entries_of(spec: Spec, kernel: Kernel, found: dict[int, Trees], target: Target) -> list[Entry]:
@@ -75,7 +80,8 @@ def make_entry(
     best, *rest = rows
     if not best.fits:
         raise KgenError(
-            f"no tile of {kernel.name} fits {target.name} at {widths}, chunk {chunk}, {bits}-bit operands: {best.reason}",
+            f"no tile of {kernel.name} fits {target.name} at {widths}, chunk {chunk}, {bits}-bit operands: "
+            f"{best.reason}",
             code="plan-impossible-tile",
             hint="add smaller candidates to the kernel's `tiles`",
         )

@@ -1,8 +1,9 @@
-"""From a lowered kernel to the buffers it needs on chip: where each tile lies, how big it is, from when to when it lives.
+"""From a lowered kernel to the buffers it needs on chip: where each tile lies, how big it is, from when to when it
+lives.
 
-Placement follows ASCEND.md section 2. A tile that only dots use goes from global memory to L1; a dot's result lies in L0C and
-in UB when vector code reads it; everything else lies in UB. In a kernel with dots the two vector cores of a block share the
-rows. Nothing here is symbolic algebra: sizes are products that `peak.py` turns into sympy.
+Placement follows ASCEND.md section 2. A tile that only dots use goes from global memory to L1; a dot's result lies in
+L0C and in UB when vector code reads it; everything else lies in UB. In a kernel with dots the two vector cores of a
+block share the rows. Nothing here is symbolic algebra: sizes are products that `peak.py` turns into sympy.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ UB, L1, L0C = "ub", "l1", "l0c"
 class Buffer:
     """One tile on chip. `rows`, `cols`: sizes as tile symbols or constants; `width`: bytes an element.
 
-    `start` and `end` are program points; `split`: its rows are shared by the vector cores; `slots`: it is made before a dot
-    and read after it; `moved`: a load or store touches it; `scratch`: it is an operation's own, of a
+    `start` and `end` are program points; `split`: its rows are shared by the vector cores; `slots`: it is made before
+    a dot and read after it; `moved`: a load or store touches it; `scratch`: it is an operation's own, of a
     size that the operation decides; `times`: how often an unrolled loop makes it.
     """
 
@@ -77,7 +78,8 @@ class _Value:
 
 
 def layout(kernel: Kernel, operand_bytes: int) -> Layout:
-    """Buffers of the kernel with every optional part present, for 16-bit (2) or fp32 (4) operands, which need no casts."""
+    """Buffers of the kernel with every optional part present, for 16-bit (2) or fp32 (4) operands, which need no
+    casts."""
     return _Walk(kernel, operand_bytes).run()
 
 
@@ -138,7 +140,8 @@ class _Walk:
                 self.env[name] = first[name]
 
     def store(self, stmt: StoreTile) -> None:
-        """A dot's result goes from L0C to global memory, past UB; anything else is narrowed to the tensor's type first."""
+        """A dot's result goes from L0C to global memory, past UB; anything else is narrowed to the tensor's type
+        first."""
         value = self.value(stmt.value, stmt.span.line)
         if value.kind == "dot" and value.buffer is None:
             return
@@ -328,7 +331,8 @@ class _Walk:
             b.slots = crosses and not b.moved and b.looped and id(b) not in kept
 
     def _crosses(self, start: int, end: int) -> bool:
-        """Whether a dot stands between two points, and vector code takes its result or a later one before the second."""
+        """Whether a dot stands between two points, and vector code takes its result or a later one before the
+        second."""
         return any(start < d < end and any(d <= c <= end for c in self.cube_reads) for d in self.dots)
 
 
@@ -341,7 +345,9 @@ def live_after(block: tuple[Stmt, ...], later: frozenset[str], out: dict[int, fr
             live.discard(stmt.target)
         elif isinstance(stmt, Loop):
             live |= live_after(stmt.body, frozenset(live), out)
-            live |= live_after(stmt.body, frozenset(live), out)  # what an iteration reads first, the one before must keep
+            live |= live_after(
+                stmt.body, frozenset(live), out
+            )  # what an iteration reads first, the one before must keep
         elif isinstance(stmt, If):
             live |= frozenset().union(*(live_after(b, frozenset(live), out) for b in bodies(stmt)))
         live |= {n.id for e in stmt_exprs(stmt) for n in walk_expr(e) if isinstance(n, Name)}
@@ -368,7 +374,8 @@ def _shape(t: Type) -> tuple[str | int, str | int]:
 
 
 def _scratch(e: Expr) -> str:
-    """Extra UB of an operation: `rows32` an inlined column broadcast, `tile` a reduction over rows, `half` a long row sum."""
+    """Extra UB of an operation: `rows32` an inlined column broadcast, `tile` a reduction over rows, `half` a long row
+    sum."""
     if isinstance(e, Binary) and any(isinstance(x, Expand) and x.axis == 1 for x in (e.a, e.b)):
         return "rows32"
     if isinstance(e, Call) and e.fn in {"sum", "max"} and e.args[0].type.rank == 2:

@@ -1,7 +1,7 @@
 """Peak bytes of UB, L1 and L0C as sympy expressions of the tile sizes and the chunk, for one width of operands.
 
-S lays every buffer side by side; P is the largest sum of those that live at one point. The compiler reuses nothing while S
-fits, so its peak is S there, and lies between P and S where it doesn't (ASCEND.md section 2, "Placement").
+S lays every buffer side by side; P is the largest sum of those that live at one point. The compiler reuses nothing
+while S fits, so its peak is S there, and lies between P and S where it doesn't (ASCEND.md section 2, "Placement").
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ def live_at_peak(found: Peak, placement: Placement, values: dict[str, int]) -> t
 
 def _label(b: Buffer) -> str:
     marks = [m for m, on in (("split", b.split), ("slots", b.slots), ("moved", b.moved), (b.scratch, b.scratch)) if on]
-    return f"{b.name} [{b.rows}, {b.cols}] x {b.width}{' (' + ', '.join(marks) + ')' if marks else ''}, program line {b.line}"
+    how = f" ({', '.join(marks)})" if marks else ""
+    return f"{b.name} [{b.rows}, {b.cols}] x {b.width}{how}, program line {b.line}"
 
 
 def evaluate(e: Size, values: dict[str, int]) -> int:

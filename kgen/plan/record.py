@@ -1,7 +1,7 @@
 """The recorded plan, `plan.json`: which tiles each variant has, what they cost in memory, and which lost.
 
-Written by `kgen plan` only. A build reads it and treats it as it does a spec: every field is checked, nothing is evaluated.
-Memory expressions are stored as trees, never as text, so that printing one can't smuggle source.
+Written by `kgen plan` only. A build reads it and treats it as it does a spec: every field is checked, nothing is
+evaluated. Memory expressions are stored as trees, never as text, so that printing one can't smuggle source.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ MAX_BYTES = 8 << 20
 OPERATORS = ("+", "*", "max", "min", "ceildiv")
 
 Tiles = dict[Identifier, Annotated[StrictInt, Field(ge=16, le=1024)]]
+Bits = Literal["16", "32"]
 Verdict = Literal["fits", "degraded", "overflows", "error", "timeout", "predicted"]
 
 
@@ -76,7 +77,7 @@ class Plan(Model):
     inputs: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     toolchain: dict[Identifier, Text] = Field(default_factory=dict)
     margin: Annotated[float, Field(ge=0, lt=1)]
-    expressions: dict[Identifier, dict[Literal["16", "32"], Expressions]] = Field(default_factory=dict)
+    expressions: dict[Identifier, dict[Bits, Expressions]] = Field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
 
 
@@ -153,7 +154,7 @@ def tree_value(tree: object, values: dict[str, int]) -> int:
         return -(-parts[0] // parts[1])
     if tree[0] == "*":
         return math.prod(parts)
-    return {"+": sum, "max": max, "min": min}[tree[0]](parts)
+    return sum(parts) if tree[0] == "+" else max(parts) if tree[0] == "max" else min(parts)
 
 
 def tree_source(tree: object) -> str:

@@ -13,8 +13,9 @@ CUDA_REGISTER_BYTES = 262_144  # of one multiprocessor: 65536 registers of 4 byt
 def limits(target: Target) -> tuple[int, int, int]:
     """Bytes of UB, L1 and L0C that a plan may use.
 
-    On a GPU shared memory stands for L1 and registers for the others. Triton's default pipeline holds three copies of a loop's
-    operands where L1 holds two, and copies for layout changes beside them: half of shared memory is left for those.
+    On a GPU shared memory stands for L1 and registers for the others. Triton's default pipeline holds three copies of
+    a loop's operands where L1 holds two, and copies for layout changes beside them: half of shared memory is left for
+    those.
     """
     if target.memory is not None:
         m = target.memory
@@ -28,7 +29,8 @@ def tile_table(spec: Spec, plan: Plan, targets: list[Target]) -> TileTable:
     table: dict[str, dict[str, dict[tuple[int, ...], dict[str, int]]]] = {t.name: {} for t in targets}
     for e in plan.entries:
         if e.tiles and e.target in table:
-            table[e.target].setdefault(e.kernel, {})[(e.bits, e.chunk, *e.widths.values())] = e.tiles
+            key = (e.bits, e.chunk, *e.widths.values())
+            table[e.target].setdefault(e.kernel, {})[key] = e.tiles
     chips = [t for t in targets if t.cores is not None]
     return TileTable(
         default_target=chips[0].name,
@@ -44,11 +46,13 @@ def tile_table(spec: Spec, plan: Plan, targets: list[Target]) -> TileTable:
 def _expressions(spec: Spec, plan: Plan) -> dict[str, tuple[tuple[str, ...], dict[str, tuple[str, str, str]]]]:
     """UB, L1 and L0C of each tiled kernel as source, by bits of the operands."""
     chunk = next(n for n, d in spec.dims.items() if d.kind is DimKind.CHUNK)
-    out = {}
+    out: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, str, str]]]] = {}
     for name, widths in plan.expressions.items():
         entry = spec.kernels.get(name)
         if entry is not None and entry.tiles:
             arguments = ("bits", chunk, *(f"B{d}" for d in entry.tiles))
-            sources = {b: (tree_source(e.ub), tree_source(e.l1), tree_source(e.l0c)) for b, e in widths.items()}
+            sources: dict[str, tuple[str, str, str]] = {}
+            for bits, e in widths.items():
+                sources[bits] = (tree_source(e.ub), tree_source(e.l1), tree_source(e.l0c))
             out[name] = (arguments, sources)
     return out

@@ -1,7 +1,7 @@
 """Bytes that a kernel moves through global memory, by counting its loads and stores: the first form of a plan's cost.
 
-Counted for one head and one chunk of rows, at given widths: a tile loop runs ceil(width / tile) times, and tiles among the
-tasks repeat everything inside. Padding counts, since a block is moved whole or not at all.
+Counted for one head and one chunk of rows, at given widths: a tile loop runs ceil(width / tile) times, and tiles among
+the tasks repeat everything inside. Padding counts, since a block is moved whole or not at all.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""Search: plan, emission and the virtual Ascend together. Compiles variants and candidates, and records why rivals lost."""
+"""Search: plan, emission and the virtual Ascend together. Compiles variants and candidates, and records why rivals
+lost."""

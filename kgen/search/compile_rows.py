@@ -22,7 +22,8 @@ def compile_rows(
     cache: bool = True,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """One row a variant, in order. `files` is the package; it is compiled from a temporary folder, never from `generated/`."""
+    """One row a variant, in order. `files` is the package; it is compiled from a temporary folder, never from
+    `generated/`."""
     results = compile_variants(files, chosen, jobs=jobs, toolchain=toolchain, cache=cache, progress=progress)
     return [row(v, r) for v, r in zip(chosen, results, strict=True)]
 

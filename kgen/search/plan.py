@@ -1,4 +1,5 @@
-"""The search: tiles in the order the expressions give, confirmed by the compiler; what it refuses loses, with its reason."""
+"""The search: tiles in the order the expressions give, confirmed by the compiler; what it refuses loses, with its
+reason."""
 
 from __future__ import annotations
 
@@ -92,7 +93,10 @@ def _probe(spec: Spec, kernel: Kernel, e: Entry) -> Iterator[Variant]:
     flags = [f.upper() for f in spec.flags if f.upper() in kernel.constexprs]
     given = {p: "fp32" for p in kernel.params if f"USE_{p.upper()}" in kernel.constexprs}
     for dtype in dtypes_of(spec, e.bits)[:1]:
-        real = {p: dtype if spec.tensors[spec.kernels[kernel.name].bind.get(p, p)].dtype == spec.dot_dtype else d for p, d in given.items()}
+        real = {
+            p: dtype if spec.tensors[spec.kernels[kernel.name].bind.get(p, p)].dtype == spec.dot_dtype else d
+            for p, d in given.items()
+        }
         for on in (False, True) if flags else (False,):
             yield make_variant(spec, kernel, e, dtype, dict(e.widths), real, dict.fromkeys(flags, on), "varlen")
 
@@ -105,7 +109,12 @@ def _judged(e: Entry, results: list[CompileResult]) -> Entry:
         return max((v for r in results if (v := getattr(r, name)) is not None), default=None)
 
     return e.model_copy(
-        update={"verdict": worst, "ub_bytes": most("ub_bytes"), "l1_bytes": most("l1_bytes"), "l0c_bytes": most("l0c_bytes")}
+        update={
+            "verdict": worst,
+            "ub_bytes": most("ub_bytes"),
+            "l1_bytes": most("l1_bytes"),
+            "l0c_bytes": most("l0c_bytes"),
+        }
     )
 
 

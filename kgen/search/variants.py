@@ -5,12 +5,13 @@ A variant is a kernel with its operand dtype, chunk, tiles, flags and access mod
 * dtype of a call (bf16, fp16, fp32), since casts, tiles and the matrix unit's rate follow it;
 * chunk (16, 32, 64), a constexpr that sizes every tile;
 * tiles, one for each distinct choice in the plan: widths that share tiles share the variant, compiled at the widest;
-* each optional tensor given or absent, and each flag of the spec: these are constexprs, so that what is absent costs nothing;
+* each optional tensor given or absent, and each flag of the spec: these are constexprs, so that what is absent costs
+nothing;
 * an optional state in fp32 or in the call's dtype;
 * mode: fixed with full chunks, fixed with a tail, varlen. A tail costs bounds that full chunks don't pay for.
 
-Heads are constexprs too, but reach only strides, so one pair stands for all; widths off the tile sizes (60, 96, 192) change which
-blocks are bounded, so each of the spec's edge shapes adds a few variants with everything on.
+Heads are constexprs too, but reach only strides, so one pair stands for all; widths off the tile sizes (60, 96, 192)
+change which blocks are bounded, so each of the spec's edge shapes adds a few variants with everything on.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Variant:
     def factors(self) -> tuple[tuple[str, object], ...]:
         """What a pairwise cover pairs."""
         return (
-            ("dtype", self.dtype), ("chunk", self.chunk), ("tiles", self.tiles), ("mode", self.mode), *self.flags, *self.given
+            ("dtype", self.dtype), ("chunk", self.chunk), ("tiles", self.tiles), ("mode", self.mode), *self.flags,
+            *self.given
         )  # fmt: skip
 
     def request(self, source: Path) -> CompileRequest:
@@ -120,7 +122,9 @@ def _edges(spec: Spec, kernel: Kernel, plan: Plan, target: str) -> Iterator[Vari
                 for dtype in dtypes_of(spec, e.bits):
                     given = {p: dtypes[0] for p, dtypes in _optional(spec, kernel, dtype).items()}
                     for mode in ("full", "varlen"):
-                        yield make_variant(spec, kernel, e, dtype, widths, given, dict.fromkeys(_spec_flags(spec, kernel), False), mode)
+                        yield make_variant(
+                            spec, kernel, e, dtype, widths, given, dict.fromkeys(_spec_flags(spec, kernel), False), mode
+                        )
 
 
 def _spec_flags(spec: Spec, kernel: Kernel) -> list[str]:
@@ -166,10 +170,14 @@ def make_variant(
 ) -> Variant:
     """A variant with its Triton signature and constants."""
     varlen, tail = MODES[mode]
-    signature = {p: f"*{given.get(p) or _tensor_dtypes(spec, kernel, p, dtype)[0]}" for p in kernel.params if given.get(p) != ""}
+    signature = {
+        p: f"*{given.get(p) or _tensor_dtypes(spec, kernel, p, dtype)[0]}" for p in kernel.params if given.get(p) != ""
+    }
     signature |= {r: TABLES.get(r, "i32") for r in kernel.runtime if varlen or r not in TABLES}
     signature |= dict.fromkeys(kernel.scalars, "fp32")
-    absent = [p for p in kernel.params if given.get(p) == ""] + [r for r in kernel.runtime if r in TABLES and not varlen]
+    absent = [p for p in kernel.params if given.get(p) == ""] + [
+        r for r in kernel.runtime if r in TABLES and not varlen
+    ]
     constants: dict[str, int | bool | None] = dict.fromkeys(absent)
     chunk = next(n for n, d in spec.dims.items() if d.kind is DimKind.CHUNK)
     known: dict[str, int | bool] = {

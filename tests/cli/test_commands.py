@@ -74,12 +74,18 @@ def test_plan_rows_have_the_fields_others_rely_on() -> None:
     assert all(set(r) == {"tiles", "reason"} for row in rows for r in row["rejected"])
 
 
-def test_a_missing_tool_chain_is_one_clear_error() -> None:
-    done = kgen("compile", "specs/gdn.yaml", KGEN_TOOLCHAIN="/nonexistent")
+def test_a_missing_tool_chain_is_one_clear_error(tmp_path: Path) -> None:
+    done = kgen("compile", "specs/gdn.yaml", KGEN_TOOLCHAIN="", KGEN_HOME=str(tmp_path))
     assert done.returncode == 2
     assert "error[toolchain-missing]" in done.stderr
     assert "kgen doctor --fix" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_tool_chain_setting_that_leads_nowhere_is_one_clear_error() -> None:
+    done = kgen("compile", "specs/gdn.yaml", KGEN_TOOLCHAIN="/nonexistent")
+    assert done.returncode == 2
+    assert "KGEN_TOOLCHAIN is '/nonexistent'" in done.stderr
 
 
 def test_a_missing_spec_is_one_clear_error() -> None:

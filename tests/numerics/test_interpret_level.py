@@ -1,4 +1,5 @@
-"""The interpret level: the whole forward and each stage of every case within the spec's tolerances; edges beyond the cover."""
+"""The interpret level: the whole forward and each stage of every case within the spec's tolerances; edges beyond the
+cover."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def assert_all_pass(rows: list[Row], case: GdnCase) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_forward_and_each_stage_of_a_case(name: str) -> None:
-    assert {"bf16": 0.005, "fp16": 0.002, "fp32": 1e-5} == SPEC.tolerances
+    assert SPEC.tolerances == {"bf16": 0.005, "fp16": 0.002, "fp32": 1e-5}
     assert_all_pass(run_case(SPEC, PACKAGE, CASES[name]), CASES[name])
 
 

@@ -40,9 +40,7 @@ class Small:
             update={"program": f"p.py:{self.name}", "bind": {}, "given": (), "outputs": outputs}
         )
         tensors = {n: GDN.tensors["o"].__class__.model_validate(t) for n, t in EXTRA.items()}
-        self.spec: Spec = GDN.model_copy(
-            update={"kernels": {self.name: entry}, "tensors": {**GDN.tensors, **tensors}}
-        )
+        self.spec: Spec = GDN.model_copy(update={"kernels": {self.name: entry}, "tensors": {**GDN.tensors, **tensors}})
         self.context = Context(self.spec, self.name)
 
     def parse(self) -> Kernel:

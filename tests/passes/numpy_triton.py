@@ -1,8 +1,8 @@
-"""Emitted statements run by Python over numpy in fp64: enough of `tl` and of the tile helpers to compare with the program.
+"""Emitted statements run over numpy in fp64: enough of `tl` and of the tile helpers to compare with the program.
 
-Unlike Triton's interpreter it has no dtypes to round to, so that a lowered kernel must equal its program to the last digits.
-It plays three faults of the hardware: a dot poisons its left operand (K201), memory that no task wrote is NaN, and every
-address is checked against its tensor, also where a block isn't bounded.
+Unlike Triton's interpreter it has no dtypes to round to, so that a lowered kernel must equal its program to the last
+digits. It plays three faults of the hardware: a dot poisons its left operand (K201), memory that no task wrote is NaN,
+and every address is checked against its tensor, also where a block isn't bounded.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def _store(p: Pointer, x: Any, *block: Any) -> None:
     p.data[p.places(offsets, inside)] = x[inside]
 
 
-def load_tile(p: Pointer, r: int, c: int, sr: int, sc: int, i: int, j: int, br: int, bc: int, check: bool, _: bool) -> Tile:
+def load_tile(
+    p: Pointer, r: int, c: int, sr: int, sc: int, i: int, j: int, br: int, bc: int, check: bool, _: bool
+) -> Tile:
     return _load(p, [r, c], [sr, sc], [i, j], [br, bc], check)
 
 
@@ -157,11 +159,17 @@ def statements(lines: tuple[Line, ...], indent: str = "    ") -> Iterator[str]:
     for line in lines:
         f = line.fields
         if line.kind == "assign":
-            yield f"{indent}{f['target']} {(f['op'].replace('=', '') and '= ' + f['target'] + ' ' + f['op'][0] + ' (') or '= ('}{f['value']})"
+            plain = f["op"] == "="  # `x += y` would change in place what another name may still hold
+            value = f["value"] if plain else f"{f['target']} {f['op'][:-1]} ({f['value']})"
+            yield f"{indent}{f['target']} = {value}"
         elif line.kind == "store":
             yield f"{indent}{f['fn']}({f['args']})"
         else:
-            yield f"{indent}if {f['test']}:" if line.kind == "if" else f"{indent}for {f['var']} in {f['fn']}({f['args']}):"
+            yield (
+                f"{indent}if {f['test']}:"
+                if line.kind == "if"
+                else f"{indent}for {f['var']} in {f['fn']}({f['args']}):"
+            )
             yield from statements(line.body, indent + "    ")
             if line.orelse:
                 yield f"{indent}else:"

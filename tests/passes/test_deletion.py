@@ -1,4 +1,4 @@
-"""Each pass is needed: without it the verifier objects, or the emitted kernel shows what the pass is there to prevent."""
+"""Each pass is needed: without it the verifier objects, or the emitted kernel shows what the pass prevents."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ class Fault:
 
 
 FAULTS = {
-    "clip_exponents": Fault("chunk_fwd_o", "exp(tl.minimum(b_g[:, None] - b_g[None, :], 0.0", "exp(b_g[:, None] - b_g[None, :])"),
+    "clip_exponents": Fault(
+        "chunk_fwd_o", "exp(tl.minimum(b_g[:, None] - b_g[None, :], 0.0", "exp(b_g[:, None] - b_g[None, :])"
+    ),
     "left_copies": Fault("chunk_fwd_o", "b_q_left", "tl.dot(b_q, b_h,"),
     "tails": Fault("chunk_fwd_o", "TAIL_MODE != 0", "BT, BK, False, BLOCK_PTR"),
     "nan_rule": Fault("chunk_fwd_o", "propagate_nan", "tl.maximum(o_t[:, None] - o_t[None, :] + 1.0, 0.0)"),
@@ -141,5 +143,3 @@ def test_no_pass_is_left_out_of_the_column() -> None:
     helpers = {"__init__", "context", "facts", "names", "refuse", "slice_edges"}
     one_file: Callable[[str], str] = lambda n: "exponents" if n in ("clip_exponents", "exponent_base") else n  # noqa: E731
     assert files - helpers == {one_file(n) for n in NAMES}
-
-

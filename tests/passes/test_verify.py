@@ -78,7 +78,7 @@ def wide(a: Access) -> Access:
 
 
 T = Axis("t", "BT")
-VECTOR = Type((T,), "fp32")
+VECTOR, LANES = Type((T,), "fp32"), Type((Axis("bv", "BV"),))
 X = Assign("b_x", Call("full", (build.num(0.0),), type=VECTOR))
 BROKEN: dict[str, tuple[str, str, Callable[[Kernel], Kernel], str]] = {
     "int32 base": ("chunk_fwd_o", "addresses", lambda k: on_access(k, narrow), "narrow base"),
@@ -95,7 +95,8 @@ BROKEN: dict[str, tuple[str, str, Callable[[Kernel], Kernel], str]] = {
     ),
     "another type than assigned": (
         "chunk_fwd_o", "signature",
-        lambda k: insert(k, X, Assign("b_y", Name("b_x", type=Type((T,), "@q")))), "read as @q[t] and was assigned fp32[t]",
+        lambda k: insert(k, X, Assign("b_y", Name("b_x", type=Type((T,), "@q")))),
+        "read as @q[t] and was assigned fp32[t]",
     ),
     "other axes than assigned": (
         "chunk_fwd_o", "signature",
@@ -108,7 +109,7 @@ BROKEN: dict[str, tuple[str, str, Callable[[Kernel], Kernel], str]] = {
     ),
     "elementwise axes that differ": (
         "chunk_fwd_o", "signature",
-        lambda k: insert(k, X, Assign("b_y", Binary("*", X.value, Name("o", type=Type((Axis("bv", "BV"),))), type=VECTOR))),
+        lambda k: insert(k, Assign("b_y", Binary("*", X.value, Name("o", type=LANES), type=VECTOR))),
         "axis t against bv",
     ),
     "cast that reshapes": (

@@ -113,7 +113,9 @@ def conditions() -> st.SearchStrategy[Expr]:
         st.booleans().map(build.num),
     )
     both = ("and", "or", "==", "!=", "&")
-    return st.recursive(leaf, lambda x: st.tuples(st.sampled_from(both), x, x).map(lambda t: build.binary(*t)), max_leaves=8)
+    return st.recursive(
+        leaf, lambda x: st.tuples(st.sampled_from(both), x, x).map(lambda t: build.binary(*t)), max_leaves=8
+    )
 
 
 def agrees(e: Expr) -> None:
@@ -234,5 +236,3 @@ def test_a_program_line_fits_in_a_comment(text: str) -> None:
     """Whatever a program holds, a line of it in a comment is one line."""
     for line in source_lines(text):
         assert len(f"# {line}".splitlines()) <= 1
-
-

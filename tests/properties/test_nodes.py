@@ -1,4 +1,4 @@
-"""A node of the IR is known everywhere or nowhere: adding one fails here until every walk over the IR has a place for it."""
+"""A node of the IR is known everywhere or nowhere: a new one fails here until every walk has a place for it."""
 
 from __future__ import annotations
 
