@@ -104,7 +104,7 @@ class _Builder:
         name = p.to or p.name
         tensor = self.spec.tensors[name]
         extra = ", required=True" if p.required or (not tensor.optional and not self._may_be_absent(name)) else ""
-        extra += ", head_first=True" if self.head_first(tensor) else ""
+        extra += ", head_first=True" if self.head_first(tensor) else ", widened=True" if tensor.widened else ""
         return f"{name} = x.tensor({quoted(p.name)}, {p.name}, {self.dims(tensor)}, {quoted(tensor.dtype)}{extra})"
 
     def _may_be_absent(self, name: str) -> bool:
@@ -158,7 +158,7 @@ class _Builder:
                 dtype = dtypes.get(name) or quoted(tensor.dtype)
                 zero = ", zero=True" if tensor.zeroed else ""
                 text = f"x.new({self.dims(tensor)}, {dtype}{zero})"
-            if name in switches:
+            if name in switches and name not in self._always():
                 text += f" if {switches[name]} else None"
             elif step.when:
                 text += f" if {step.when} is not None else None"
@@ -181,10 +181,20 @@ class _Builder:
             out.append(Launch(kernel, tuple(arguments), step.when))
         return tuple(out)
 
+    def _always(self) -> set[str]:
+        """Optional outputs that a kernel of the chain always writes, whether the caller wants them or not."""
+        entries = [self.spec.kernels[kernel] for _, kernel in self._kernels()]
+        return {e.bind.get(p, p) for e in entries for p in e.given if p in e.outputs}
+
     def results(self) -> tuple[str, ...]:
-        return tuple(
-            f"{name}.transpose(1, 2)" if self.head_first(self.spec.tensors[name]) else name for name in self.returned
-        )
+        switches = {p.to: p.name for p in self.params if p.kind is ParamKind.SWITCH}
+        out = []
+        for name in self.returned:
+            text = f"{name}.transpose(1, 2)" if self.head_first(self.spec.tensors[name]) else name
+            if name in switches and name in self._always():
+                text += f" if {switches[name]} else None"
+            out.append(text)
+        return tuple(out)
 
     def returns(self) -> str:
         absent = {p.to for p in self.params if p.kind is ParamKind.SWITCH}
@@ -196,7 +206,7 @@ class _Builder:
         for p in self.params:
             if p.kind is ParamKind.TENSOR:
                 tensor = self.spec.tensors[p.to or p.name]
-                kinds = _either(("fp32", "bf16", "fp16") if self.head_first(tensor) else self._dtypes(tensor))
+                kinds = _either(("fp32", "bf16", "fp16") if tensor.widened else self._dtypes(tensor))
                 out.append(f"{p.name}: {shape_text(tensor)} {kinds}{'; ' + tensor.doc if tensor.doc else ''}")
         return tuple(out)
 

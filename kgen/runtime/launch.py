@@ -107,11 +107,13 @@ class Arguments:
         *,
         required: bool = False,
         head_first: bool = False,
+        widened: bool = False,
     ) -> torch.Tensor | None:
         """Checks one tensor and gives it back as kernels take it.
 
         `dims`: T stands for [B, T], NT for [B, NT]. `dtype`: a dtype, or a class of the spec, whose tensors all have
-        the same one of its dtypes. A `head_first` tensor is [B, T, HV] here and fp32 [B, HV, T] for kernels.
+        the same one of its dtypes. A `widened` tensor may have any float dtype and is fp32 for kernels; a
+        `head_first` one is [B, T, HV] here and fp32 [B, HV, T] for kernels.
         """
         if value is None:
             if required:
@@ -121,9 +123,16 @@ class Arguments:
             raise self.fail(f"{name} is {type(value).__name__}; expected a tensor [{_shape_text(dims)}]")
         self._check_device(name, value)
         self._check_shape(name, value, dims)
+        if head_first or widened:
+            if value.dtype not in NAMES:
+                raise self.fail(f"{name} is {value.dtype}; allowed: {_list(NAMES)}")
+        else:
+            self._check_dtype(name, value, dtype)
         if head_first:
-            return self._head_first(name, value)
-        self._check_dtype(name, value, dtype)
+            value = value.transpose(1, 2)  # one copy at most, none where a stage made it so or there is one head
+            return value.to(torch.float32, memory_format=torch.contiguous_format).contiguous()
+        if widened:
+            value = value.to(torch.float32)
         if value.is_contiguous():
             return value
         if self.strict:
@@ -174,11 +183,6 @@ class Arguments:
             first = self.origin.get(f"dtype {dtype}", "the call")
             raise self.fail(f"{name} is {value.dtype}; expected {known}, as {first} is")
         self.origin.setdefault(f"dtype {dtype}", name)
-
-    def _head_first(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        if value.dtype not in NAMES:
-            raise self.fail(f"{name} is {value.dtype}; allowed: {_list(NAMES)}")
-        return value.transpose(1, 2).to(torch.float32).contiguous()
 
     def unsupported(self, name: str, value: object, default: object) -> None:
         """Refuses an argument that the signature has and the kernels don't."""

@@ -5,13 +5,13 @@ A variant is a kernel with its operand dtype, chunk, tiles, flags and access mod
 * dtype of a call (bf16, fp16, fp32), since casts, tiles and the matrix unit's rate follow it;
 * chunk (16, 32, 64), a constexpr that sizes every tile;
 * tiles, one for each distinct choice in the plan: widths that share tiles share the variant, compiled at the widest;
-* each optional tensor given or absent, and each flag of the spec: these are constexprs, so that what is absent costs
-nothing;
-* an optional state in fp32 or in the call's dtype;
+* each optional tensor given or absent, and each flag of the spec: constexprs, so that what is absent costs nothing;
 * mode: fixed with full chunks, fixed with a tail, varlen. A tail costs bounds that full chunks don't pay for.
 
-Heads are constexprs too, but reach only strides, so one pair stands for all; widths off the tile sizes (60, 96, 192)
-change which blocks are bounded, so each of the spec's edge shapes adds a few variants with everything on.
+What could be a factor and isn't: gates and initial states are widened to fp32 by the launcher, so their dtypes make no
+variants; a kernel writes v_new whether it is wanted or not. Heads are constexprs too, but reach only strides, so one pair
+stands for all. Widths off the tile sizes (60, 96, 192) change which blocks are bounded, so each of the spec's edge shapes
+adds a few variants with everything on.
 """
 
 from __future__ import annotations
