@@ -52,7 +52,7 @@ toolchain: $(VENV)/.core
 	$(BIN)/kgen doctor --fix
 
 all-tests: $(VENV)/.test
-	$(BIN)/pytest -m "toolchain or slow" -n $(JOBS) $(PYTEST_ARGS)
+	KGEN_REQUIRE_TOOLCHAIN=1 $(BIN)/pytest -m "toolchain or slow" -n $(JOBS) $(PYTEST_ARGS)
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .

@@ -11,13 +11,13 @@ import inspect
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from kgen.errors import KgenError
-from kgen.spec.models import Param, ParamKind, Spec, Stage, Step
+from kgen.spec.models import Dtype, Param, ParamKind, Spec, Stage, Step
 from kgen.verify.cases import DTYPES, GdnCase, make_inputs, widened
 from kgen.verify.error_metric import max_abs, rel_rms
 from kgen.verify.package import Package
@@ -67,7 +67,7 @@ def operator_call(spec: Spec, case: GdnCase, inputs: Values, references: Values)
     """The whole forward. Its results are held to the tolerance of the inputs' dtype."""
     operator = spec.operator
     arguments = {p.name: _plain_argument(p, case, inputs.get(p.name)) for p in operator.params if _is_passed(p)}
-    tolerance = spec.tolerances[case.dtype]
+    tolerance = spec.tolerances[cast(Dtype, case.dtype)]
     expected = [Expected(n, references[n], _dtype(spec, n, case), tolerance) for n in operator.returns]
     return Call(operator.name, case.name, arguments, tuple(expected))
 
@@ -117,7 +117,7 @@ def _stage_call(spec: Spec, name: str, case: GdnCase, values: Values, variant: M
     for output, reference, dtype in zip(stage.returns, _reference(name, arguments), dtypes, strict=True):
         kind = case.dtype if own else _dtype_name(dtype)
         suffix = f":{_dtype_name(dtype)}" if output in asked and _dtype_name(dtype) != "fp32" else ""
-        expected.append(Expected(output + suffix + tag, reference, dtype, spec.tolerances[kind]))
+        expected.append(Expected(output + suffix + tag, reference, dtype, spec.tolerances[cast(Dtype, kind)]))
     return Call(name, case.name, arguments, tuple(expected))
 
 
