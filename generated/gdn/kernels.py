@@ -604,7 +604,11 @@ def chunk_delta_h_kernel(
                 k + (bos * H + i_h) * K, T_cur, K, H * K, 1, i_t * BT, 0, BT, BK, TAIL_MODE != 0 or K % BK != 0,
                 BLOCK_PTR,
             )
-            b_S += tl.dot(tl.trans(b_k), b_x.to(k.dtype.element_ty), input_precision="ieee")
+            if USE_G:
+                b_S += tl.dot(tl.trans(b_k), b_x.to(k.dtype.element_ty), input_precision="ieee")
+            else:
+                # K203: a sum the compiler would fold into the matrix unit, where it can't be
+                b_S -= tl.dot(tl.trans(b_k), (-b_x).to(k.dtype.element_ty), input_precision="ieee")
         # delta_rule.py:49  if ht:
         if USE_HT:
             # delta_rule.py:50  ht[n, :, bv] = S
@@ -732,8 +736,13 @@ def chunk_fwd_o_kernel(
             v + (bos * HV + i_hv) * V, T_cur, V, HV * V, 1, i_t * BT, i_v * BV, BT, BV, TAIL_MODE != 0 or V % BV != 0,
             BLOCK_PTR,
         )
+        if USE_G:
+            # [BT, BV]
+            b_o = (b_acc + tl.dot((b_a * m_lower).to(v.dtype.element_ty), b_v, input_precision="ieee")) * scale
+        else:
+            # K203: a sum the compiler would fold into the matrix unit, where it can't be
+            b_o = (b_acc - tl.dot((-(b_a * m_lower)).to(v.dtype.element_ty), b_v, input_precision="ieee")) * scale
         store_tile(
-            o + (bos * HV + i_hv) * V,
-            (b_acc + tl.dot((b_a * m_lower).to(v.dtype.element_ty), b_v, input_precision="ieee")) * scale, T_cur, V,
-            HV * V, 1, i_t * BT, i_v * BV, BT, BV, TAIL_MODE != 0 or V % BV != 0, BLOCK_PTR,
+            o + (bos * HV + i_hv) * V, b_o, T_cur, V, HV * V, 1, i_t * BT, i_v * BV, BT, BV,
+            TAIL_MODE != 0 or V % BV != 0, BLOCK_PTR,
         )

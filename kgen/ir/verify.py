@@ -45,7 +45,7 @@ from kgen.ir.verify_names import Env, When, check_use
 
 STAGES = (
     "parse", "whole_slabs", "choices", "clip_exponents", "exponent_base", "slices", "loads", "widen", "dot_operands",
-    "left_copies", "masks", "core_grid", "addresses", "tails", "nan_rule", "signature",
+    "bare_sums", "left_copies", "masks", "core_grid", "addresses", "tails", "nan_rule", "signature",
 )  # fmt: skip
 
 # (pass, what it leaves none of, why)

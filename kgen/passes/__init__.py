@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from kgen.ir.nodes import Kernel
 from kgen.ir.verify import Verifier
 from kgen.passes.addresses import addresses
+from kgen.passes.bare_sums import bare_sums
 from kgen.passes.choices import choices
 from kgen.passes.context import Context
 from kgen.passes.core_grid import core_grid
@@ -34,6 +35,7 @@ PASSES: tuple[Pass, ...] = (
     loads,  # every later pass sees tensors only in named loads
     widen,  # needs loads to know what is 16-bit
     dot_operands,  # after widen, which must not touch operands
+    bare_sums,  # after casts, which it negates an operand under; before copies, which look at the dots that remain
     left_copies,  # after casts: a cast made for one dot is nobody else's
     masks,  # after casts, so that a mask multiplies fp32; before the grid, on the language's own loops
     core_grid,  # index variables become i_t, i_hv …

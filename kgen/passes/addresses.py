@@ -231,4 +231,4 @@ def _store(stmt: Store, layout: tuple[str, ...], where: _Where) -> Stmt:
     value = stmt.value
     if order != tuple(sorted(order)):
         value = build.transpose(value, value.span)
-    return StoreTile(access, value, span=stmt.span)
+    return StoreTile(access, value, span=stmt.span, note=stmt.note)

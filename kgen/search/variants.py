@@ -9,9 +9,9 @@ A variant is a kernel with its operand dtype, chunk, tiles, flags and access mod
 * mode: fixed with full chunks, fixed with a tail, varlen. A tail costs bounds that full chunks don't pay for.
 
 What could be a factor and isn't: gates and initial states are widened to fp32 by the launcher, so their dtypes make no
-variants; a kernel writes v_new whether it is wanted or not. Heads are constexprs too, but reach only strides, so one pair
-stands for all. Widths off the tile sizes (60, 96, 192) change which blocks are bounded, so each of the spec's edge shapes
-adds a few variants with everything on.
+variants; a kernel writes v_new whether it is wanted or not. Heads are constexprs too, but reach only strides, so one
+pair stands for all. Widths off the tile sizes (60, 96, 192) change which blocks are bounded, so each of the spec's edge
+shapes adds a few variants with everything on.
 """
 
 from __future__ import annotations

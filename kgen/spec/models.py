@@ -74,7 +74,8 @@ class ScalarArg(Model):
 class Tensor(Model):
     """One tensor as programs index it (`dims`), and how it lies in memory (`store`, `store_if`) when that differs.
 
-    `dtype` is a list's name from `dtypes` or a dtype. `widened`: callers may pass any float dtype, the launcher makes it fp32. `decay`: values are <= 0 and nonincreasing within a chunk.
+    `dtype` is a list's name from `dtypes` or a dtype. `widened`: callers may pass any float dtype,
+    the launcher makes it fp32. `decay`: values are <= 0 and nonincreasing within a chunk.
     """
 
     dims: tuple[Identifier, ...]

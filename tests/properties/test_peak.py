@@ -45,8 +45,8 @@ def test_trees_and_source_evaluate_like_sympy(sizes: dict[str, int], key: tuple[
 @given(SIZES, st.sampled_from(sorted(PEAKS)))
 def test_a_larger_tile_never_takes_less(sizes: dict[str, int], key: tuple[str, int]) -> None:
     t = trees(PEAKS[key])
-    for name in sizes:
-        wider = {**sizes, name: sizes[name] * 2}
+    for name, size in sizes.items():
+        wider = {**sizes, name: size * 2}
         assert tree_value(t.ub, wider) >= tree_value(t.ub, sizes)
 
 
