@@ -115,20 +115,20 @@ def plan(
     if explain is not None:
         _explain(spec, explain)
         return
-    from kgen.pipeline import default_folder, lowered, package, read, recorded_plan
+    from kgen.pipeline import default_folder, lowered, package, plan_inputs, read, recorded_plan
     from kgen.plan.report import plan_rows
     from kgen.search.plan import Search, make_plan, record_plan
 
     sources = read(spec)
     _check_targets(target, sources.loaded.spec.targets)
     path = default_folder(spec, sources.loaded.spec.name) / "plan.json"
-    found = None if force else recorded_plan(sources, path)
+    kernels = lowered(sources)
+    found = None if force else recorded_plan(sources, kernels, path)
     if found is None:
-        kernels = lowered(sources)
         with _progress("planning") as step:
             found = make_plan(
                 Search(
-                    sources.loaded.spec, kernels, sources.targets, sources.inputs,
+                    sources.loaded.spec, kernels, sources.targets, plan_inputs(sources, kernels),
                     lambda plan: package(sources, kernels, plan), toolchain, jobs, step,
                 ),
                 compile=compile_,
@@ -158,7 +158,10 @@ def compile_command(
     spec: SpecArg,
     target: TargetOption = None,
     kernel: Annotated[str | None, typer.Option(help="only this kernel")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="every variant; default: a pairwise cover")] = False,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="every variant, for the first two targets; default: a pairwise cover for the first"),
+    ] = False,
     as_json: JsonOption = False,
     toolchain: ToolchainOption = "auto",
     jobs: Annotated[int | None, typer.Option(help="compilers at once; default: all cores")] = None,
@@ -175,7 +178,12 @@ def compile_command(
     kernels = lowered(sources)
     plan = plan_for(sources, kernels, default_folder(spec, sources.loaded.spec.name))
     chosen = []
-    for name in target or [t.name for t in sources.targets if t.family != "cuda"][:1]:
+    compiled = [t.name for t in sources.targets if t.memory is not None]
+    for name in target or compiled[: 2 if everything else 1]:
+        if name not in compiled:
+            raise KgenError(
+                f"{name} has no Ascend compiler", code="target-compile", hint=f"choose: {', '.join(compiled)}"
+            )
         every = variants(sources.loaded.spec, kernels, plan, name, kernel)
         chosen += every if everything else cover(every)
     files = package(sources, kernels, plan)
@@ -341,6 +349,9 @@ class _progress:
             self.bar.stop()
 
 
+BUG = "this is a bug of kgen: please report it with the spec that shows it"
+
+
 def main() -> None:
     """Runs a command; exit 0, 1 (found something) or 2 (could not run)."""
     try:
@@ -350,10 +361,16 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KgenBug:
         traceback.print_exc()
-        typer.echo("this is a bug of kgen: please report it with the spec that shows it", err=True)
+        typer.echo(BUG, err=True)
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(1)
+    except (
+        Exception
+    ):  # nothing that a user can cause should come here: say so, and never with the exit code of a finding
+        traceback.print_exc()
+        typer.echo(BUG, err=True)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from kgen.ir.parse import parse_kernel
 from kgen.ir.tasks import task_count
 from kgen.passes import lower
 from kgen.passes.context import Context
+from kgen.plan.check import check_plan
 from kgen.plan.record import Plan, load_plan
 from kgen.plan.table import tile_table
 from kgen.resources import templates_dir
@@ -30,7 +31,7 @@ class Sources:
     loaded: LoadedSpec
     programs: dict[str, ProgramFile]  # by kernel
     targets: list[Target]
-    inputs: str  # hash of what a plan depends on
+    inputs: str  # hash over spec, programs and target facts
 
 
 def read(spec: Path) -> Sources:
@@ -39,7 +40,10 @@ def read(spec: Path) -> Sources:
     check_spec(loaded)
     programs = {name: read_program(loaded, name) for name in loaded.spec.kernels}
     targets = [load_target(name, spec.parent / "targets") for name in loaded.spec.targets]
-    parts = [("spec", loaded.text.encode()), *((f"target {t.name}", t.model_dump_json().encode()) for t in targets)]
+    parts = [
+        ("spec", loaded.spec.model_dump_json().encode()),
+        *((f"target {t.name}", t.model_dump_json().encode()) for t in targets),
+    ]
     parts += {f"program {p.name}": (f"program {p.name}", p.text.encode()) for p in programs.values()}.values()
     return Sources(loaded, programs, targets, digest(parts))
 
@@ -56,19 +60,27 @@ def lowered(sources: Sources) -> dict[str, Kernel]:
     return {name: stages(sources, name)[-1][1] for name in sources.programs}
 
 
-def recorded_plan(sources: Sources, path: Path) -> Plan | None:
-    """The recorded plan, if it is as new as what it was made from."""
+def plan_inputs(sources: Sources, kernels: dict[str, Kernel]) -> str:
+    """Hash over what a plan is made from: the sources, and the kernels as the passes leave them."""
+    return digest([("sources", sources.inputs.encode()), *((n, repr(k).encode()) for n, k in kernels.items())])
+
+
+def recorded_plan(sources: Sources, kernels: dict[str, Kernel], path: Path) -> Plan | None:
+    """The recorded plan, if it is as new as what it was made from; one that doesn't fit the spec is an error."""
     found = load_plan(path)
-    return found if found is not None and found.inputs == sources.inputs else None
+    if found is None or found.inputs != plan_inputs(sources, kernels):
+        return None
+    check_plan(found, sources.loaded.spec, kernels, path)
+    return found
 
 
 def plan_for(sources: Sources, kernels: dict[str, Kernel], folder: Path) -> Plan:
     """The recorded plan where it is as new as its inputs, else one from the expressions, marked predicted."""
-    if (recorded := recorded_plan(sources, folder / "plan.json")) is not None:
+    if (recorded := recorded_plan(sources, kernels, folder / "plan.json")) is not None:
         return recorded
     from kgen.plan.choose import predicted_plan  # sympy: only where nothing usable is recorded
 
-    return predicted_plan(sources.loaded.spec, kernels, sources.targets, sources.inputs)
+    return predicted_plan(sources.loaded.spec, kernels, sources.targets, plan_inputs(sources, kernels))
 
 
 def package(sources: Sources, kernels: dict[str, Kernel], plan: Plan) -> dict[str, str]:
@@ -89,15 +101,22 @@ def package(sources: Sources, kernels: dict[str, Kernel], plan: Plan) -> dict[st
         Lowered(kernel, Path(sources.programs[k].name).name, sources.programs[k].text, task_count(spec, k, kernel))
         for k, kernel in kernels.items()
     ]
-    return render(spec, rows, tile_table(spec, plan, sources.targets), templates_dir(), runtime, header)
+    return render(spec, rows, tile_table(spec, kernels, plan, sources.targets), templates_dir(), runtime, header)
 
 
 def build(sources: Sources, folder: Path | None = None) -> tuple[Path, dict[str, str], Plan]:
-    """Where the package goes, its files, and the plan behind them. Writes nothing."""
-    target = folder or default_folder(sources.loaded.path, sources.loaded.spec.name)
-    kernels = lowered(sources)
-    plan = plan_for(sources, kernels, target)
-    return target, package(sources, kernels, plan), plan
+    """Where the package goes, its files, and the plan behind them. Writes nothing.
+
+    The plan is the one recorded there; a package built elsewhere takes the operator's own plan with it.
+    """
+    home = default_folder(sources.loaded.path, sources.loaded.spec.name)
+    target, kernels = folder or home, lowered(sources)
+    source = target if (target / "plan.json").is_file() else home
+    plan = plan_for(sources, kernels, source)
+    files = package(sources, kernels, plan)
+    if source.resolve() != target.resolve() and (source / "plan.json").is_file():
+        files["plan.json"] = (source / "plan.json").read_text(encoding="utf-8")
+    return target, files, plan
 
 
 def default_folder(spec: Path, name: str) -> Path:

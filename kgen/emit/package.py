@@ -208,6 +208,7 @@ def _tiles_model(spec: Spec, t: TileTable) -> dict[str, Any]:
         "capacities": t.capacities,
         "pointer_targets": literal(t.pointer_targets),
         "margin": t.margin,
+        "whole": literal(t.whole),
         "buckets": literal({k: tuple(v) for k, v in spec.buckets.items()}),
         "candidates": {
             k: literal({d: tuple(c) for d, c in e.tiles.items()}) for k, e in spec.kernels.items() if e.tiles

@@ -97,7 +97,7 @@ class _Builder:
         default = "1.0" if self.scale_default == "one" else 'x.dims["K"] ** -0.5'
         for p in self.params:
             if p.kind is ParamKind.SCALAR:
-                out.append(f"{p.to or p.name} = {default} if {p.name} is None else float({p.name})")
+                out.append(f"{p.to or p.name} = x.scalar({quoted(p.name)}, {p.name}, {default})")
         return tuple(out)
 
     def _tensor_check(self, p: Param) -> str:

@@ -14,5 +14,6 @@ class TileTable:
     capacities: dict[str, tuple[int, int, int]]
     pointer_targets: tuple[str, ...]
     margin: float
+    whole: dict[str, tuple[str, ...]]  # dims that one tile of a kernel must cover
     table: dict[str, dict[str, dict[tuple[int, ...], dict[str, int]]]]
     expressions: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, str, str]]]]  # kernel: arguments, source by bits

@@ -31,6 +31,7 @@ def _row(plan: Plan, e: Entry) -> dict[str, Any]:
         "grid": e.grid,
         "tail_modes": list(e.tail_modes),
         "ub_expression": tree_source(expressions[bits].ub) if expressions else "",
+        "ub_sum_expression": tree_source(expressions[bits].ub_sum) if expressions else "",
         "ub_predicted_bytes": e.ub_predicted_bytes,
         "ub_bytes": e.ub_bytes,
         "l1_bytes": e.l1_bytes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kgen.ir.nodes import Kernel
 from kgen.ir.tables import TileTable
 from kgen.plan.record import Plan, tree_source
 from kgen.spec.models import DimKind, Spec
@@ -24,7 +25,7 @@ def limits(target: Target) -> tuple[int, int, int]:
     return CUDA_REGISTER_BYTES, target.shared_bytes.value // 2, CUDA_REGISTER_BYTES
 
 
-def tile_table(spec: Spec, plan: Plan, targets: list[Target]) -> TileTable:
+def tile_table(spec: Spec, kernels: dict[str, Kernel], plan: Plan, targets: list[Target]) -> TileTable:
     """Tables for the spec's targets, in its order."""
     table: dict[str, dict[str, dict[tuple[int, ...], dict[str, int]]]] = {t.name: {} for t in targets}
     for e in plan.entries:
@@ -38,6 +39,7 @@ def tile_table(spec: Spec, plan: Plan, targets: list[Target]) -> TileTable:
         capacities={t.name: limits(t) for t in targets},
         pointer_targets=tuple(t.name for t in targets if t.access_mode.value is AccessMode.POINTER),
         margin=plan.margin,
+        whole={n: k.whole for n, k in kernels.items() if k.whole and spec.kernels[n].tiles},
         table=table,
         expressions=_expressions(spec, plan),
     )

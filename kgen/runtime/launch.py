@@ -283,17 +283,25 @@ class Arguments:
                 raise self.fail(f"cu_seqlens_cpu is on {host.device}; expected cpu")
             if host.numel() != cu.numel():
                 raise self.fail(f"cu_seqlens_cpu has {host.numel()} entries; expected {cu.numel()}, as cu_seqlens has")
-        known = _TABLES.of(cu)
+        known, recording = _TABLES.of(cu), capturing(cu.device)
         tables, version = known.get(chunk), None if cu.is_inference() else cu._version
-        unknown = version is None and not capturing(cu.device)
-        if tables is None or unknown or tables.version != version:
-            values = (cu if host is None else host).tolist()
+        fresh = tables is not None and (tables.version == version if version is not None else recording)
+        if host is not None:
+            values = host.tolist()  # asks no device, so it can be compared on every call
+        elif tables is not None and fresh:
+            values = tables.values
+        elif recording:
+            raise self.fail("cu_seqlens is new while a graph is captured; call once with it before")
+        else:
+            values = cu.tolist()
+        if tables is None or tables.values != values:
             self._check_values("cu_seqlens" if host is None else "cu_seqlens_cpu", values, rows)
-            if tables is None or tables.values != values:
-                tables = known[chunk] = Tables(values, chunk, cu.device, version)
-            tables.version = version
-        elif tables.values[-1] != rows:
-            self._check_values("cu_seqlens", tables.values, rows)
+            if recording:
+                raise self.fail("cu_seqlens has changed while a graph is captured; call once with it before")
+            tables = known[chunk] = Tables(values, chunk, cu.device, version)
+        elif values[-1] != rows:
+            self._check_values("cu_seqlens", values, rows)
+        tables.version = version
         return tables
 
     def _check_bounds(self, name: str, value: torch.Tensor) -> None:

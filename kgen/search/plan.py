@@ -85,7 +85,7 @@ def _compile(search: Search, files: dict[str, str], chosen: list[Variant]) -> li
 
 
 def _probes(search: Search, e: Entry) -> list[Variant]:
-    """The variants that decide an entry: everything optional given, varlen, each dtype and each layout."""
+    """The variants that decide an entry: everything optional given, varlen, in one dtype and each layout."""
     return list(_probe(search.spec, search.kernels[e.kernel], e))
 
 
