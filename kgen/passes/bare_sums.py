@@ -9,6 +9,7 @@
 ascendnpu-ir 1.2.0 folds such a sum into the matrix unit's accumulator. For a tile that other code in the loop reads too
 it then crashes; for one that a loop has summed it fails with "Unsupported copy from cc to cc". A difference isn't
 folded, and negating an operand rounds nothing. A sum that only its own loop builds up stays: that one belongs in L0C.
+The evidence is with the target's facts, under `rules`.
 """
 
 from __future__ import annotations

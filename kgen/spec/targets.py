@@ -128,6 +128,7 @@ class Target(Model):
     shared_bytes: Fact[Bytes] | None = None  # of one block, opted in
     placement: Placement | None = None
     cost: Cost | None = None
+    rules: dict[Identifier, Fact[Text]] = Field(default_factory=dict)  # what a pass obeys, by code, beyond the guide's
 
 
 def load_target(name: str, folder: Path | None = None) -> Target:
