@@ -131,13 +131,11 @@ class _Walk:
                 self.branches(stmt)
 
     def branches(self, stmt: If) -> None:
-        """Both sides; a name that both assign has one place."""
+        """One side: with every optional part present, and of two layouts the one that the flag asks for.
+
+        A variant has one side only, and both sides of a choice of layout have the same tiles.
+        """
         self.block(stmt.body)
-        first = dict(self.env)
-        self.block(stmt.orelse)
-        for name in {s.target for s in walk_block(stmt.orelse) if isinstance(s, Assign)} & set(first):
-            if first[name].buffer is not None:
-                self.env[name] = first[name]
 
     def store(self, stmt: StoreTile) -> None:
         """A dot's result goes from L0C to global memory, past UB; anything else is narrowed to the tensor's type
