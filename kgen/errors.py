@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,3 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"known: {', '.join(names)}" if names else "none is known here"
-
-
-def with_text(location: Location, source: str) -> Location:
-    """The location with its line of `source` filled in."""
-    lines = source.splitlines()
-    return replace(location, text=lines[location.line - 1]) if 0 < location.line <= len(lines) else location

@@ -98,7 +98,7 @@ def package(sources: Sources, kernels: dict[str, Kernel], plan: Plan) -> dict[st
         f"# sha256 over spec, programs, target facts, templates and plan: {hashed}"
     )
     rows = [
-        Lowered(kernel, Path(sources.programs[k].name).name, sources.programs[k].text, task_count(spec, k, kernel))
+        Lowered(kernel, Path(sources.programs[k].name).name, sources.programs[k].text, task_count(spec, kernel))
         for k, kernel in kernels.items()
     ]
     return render(spec, rows, tile_table(spec, kernels, plan, sources.targets), templates_dir(), runtime, header)

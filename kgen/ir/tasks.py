@@ -6,7 +6,7 @@ from kgen.ir.nodes import Kernel
 from kgen.spec.models import Spec
 
 
-def task_count(spec: Spec, name: str, kernel: Kernel) -> str:
+def task_count(spec: Spec, kernel: Kernel) -> str:
     """`x.chunks_in_all * x.dims["HV"]`: the product over the spaces of the program's `tasks(…)`."""
     factors = []
     for space in kernel.spaces:

@@ -100,7 +100,7 @@ def _mark(e: Expr, lower: bool, full: set[str]) -> None:
 
 def _clip(e: Expr, lower: bool, assigned: dict[str, Expr], context: Context) -> Expr:
     """Rewrites exponents whose value above the diagonal nobody looks at."""
-    if isinstance(e, Call) and e.fn in {"exp", "exp2"} and lower and _gate_difference(e.args[0], assigned, context):
+    if isinstance(e, Call) and e.fn in {"exp", "exp2"} and lower and _gate_difference(e.args[0], assigned):
         arg = e.args[0]
         if _decays(arg, assigned, context):
             return build.call(e.fn, (build.call("minimum", (arg, ZERO), span=e.span),), span=e.span)
@@ -124,7 +124,7 @@ def _gate(e: Expr, assigned: dict[str, Expr]) -> Read | None:
     return e if isinstance(e, Read) else None
 
 
-def _gate_difference(e: Expr, assigned: dict[str, Expr], context: Context) -> bool:
+def _gate_difference(e: Expr, assigned: dict[str, Expr]) -> bool:
     """Whether `e` is rows[:, None] - rows[None, :] of one vector."""
     if not (isinstance(e, Binary) and e.op == "-" and isinstance(e.a, Expand) and isinstance(e.b, Expand)):
         return False

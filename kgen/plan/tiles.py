@@ -38,7 +38,7 @@ def keys(spec: Spec, kernel: Kernel) -> Iterator[dict[str, int]]:
         yield dict(zip(dims, widths, strict=True))
 
 
-def sizes(spec: Spec, entry: Kernel, whole: tuple[str, ...], widths: dict[str, int]) -> list[dict[str, int]]:
+def sizes(entry: Kernel, whole: tuple[str, ...], widths: dict[str, int]) -> list[dict[str, int]]:
     """Tile candidates at a bucket: no wider than it, and at least as wide where one tile must cover the dim."""
     options = []
     for dim, values in entry.tiles.items():
@@ -56,7 +56,7 @@ def ranked(
     limit = limits(target)
     out = [
         _judge(found, limit, tiles, chunk, traffic(kernel, tiles, widths, bits, chunk))
-        for tiles in sizes(spec, spec.kernels[kernel.name], kernel.whole, widths)
+        for tiles in sizes(spec.kernels[kernel.name], kernel.whole, widths)
     ]
     return sorted(out, key=lambda c: (not c.fits, c.traffic, -sum(c.tiles.values())))
 
