@@ -19,3 +19,9 @@ def literal(value: Any) -> str:
         inner = ", ".join(literal(v) for v in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     return quoted(value) if isinstance(value, str) else repr(value)
+
+
+def safe(text: str) -> str:
+    """Free text for a docstring or comment: one line, nothing that could end it."""
+    flat = " ".join(text.split())
+    return "".join(c for c in flat if c.isprintable()).replace("\\", "/").replace('"""', "'''").rstrip('"')

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from kgen.emit.layout import wrap
-from kgen.emit.literals import literal, quoted
+from kgen.emit.literals import literal, quoted, safe
 from kgen.emit.signatures import KernelArguments, functions
 from kgen.emit.statements import kernel_lines
 from kgen.errors import KgenBug
@@ -127,12 +127,6 @@ def _kernel_doc(spec: Spec, kernel: Kernel) -> list[str]:
         absent = ", or None" if tensor.optional and param not in entry.given else ""
         lines.append(f"{param} [{layout}] {tensor.dtype}{out}{absent}{': ' + safe(tensor.doc) if tensor.doc else ''}")
     return lines
-
-
-def safe(text: str) -> str:
-    """Free text for a docstring or comment: one line, nothing that could end it."""
-    flat = " ".join(text.split())
-    return "".join(c for c in flat if c.isprintable()).replace("\\", "/").replace('"""', "'''").rstrip('"')
 
 
 # ---------------------------------------------------------------- launchers

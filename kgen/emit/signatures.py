@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.emit.literals import literal, quoted
+from kgen.emit.literals import literal, quoted, safe
 from kgen.spec.models import DimKind, Operator, Param, ParamKind, Scalar, Spec, Stage, Step, Tensor
 
 ANNOTATIONS = {
@@ -207,7 +207,7 @@ class _Builder:
             if p.kind is ParamKind.TENSOR:
                 tensor = self.spec.tensors[p.to or p.name]
                 kinds = _either(("fp32", "bf16", "fp16") if tensor.widened else self._dtypes(tensor))
-                out.append(f"{p.name}: {shape_text(tensor)} {kinds}{'; ' + tensor.doc if tensor.doc else ''}")
+                out.append(f"{p.name}: {shape_text(tensor)} {kinds}{'; ' + safe(tensor.doc) if tensor.doc else ''}")
         return tuple(out)
 
 
@@ -268,6 +268,6 @@ def _function(
         tensors = [p.name for p in params if p.kind is ParamKind.TENSOR]
         checks = (f"x.forward_only({', '.join(f'{t}={t}' for t in tensors)})", *checks)
     return Function(
-        name, doc, strict, b.parameters(), b.returns(), b.tensor_docs(), checks, b.allocations(), b.launches(),
+        name, safe(doc), strict, b.parameters(), b.returns(), b.tensor_docs(), checks, b.allocations(), b.launches(),
         b.results()
     )  # fmt: skip

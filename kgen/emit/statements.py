@@ -58,7 +58,8 @@ class Writer:
         if not number or number == self.line or number > len(self.source):
             return ""
         self.line = number
-        return f"{self.program}:{number}  {self.source[number - 1].strip()}"
+        shown = "".join(c if c.isprintable() else " " for c in self.source[number - 1])
+        return f"{self.program}:{number}  {shown.strip()}"
 
     def _shape(self, stmt: Stmt) -> str:
         if not isinstance(stmt, Assign) or not stmt.value.type.rank or stmt.target in self.shaped or stmt.note:

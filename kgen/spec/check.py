@@ -25,6 +25,14 @@ LANGUAGE_NAMES = frozenset(
 # Python's own: emitted source uses some of them, and a parameter of such a name would hide it there.
 PYTHON_NAMES = frozenset(dir(builtins))
 
+# What launchers call their own things, and what kernels do: nothing of a spec may take their place.
+LAUNCHER_NAMES = frozenset({"x", "tiles", "kernels", "Arguments", "FACTS"})
+KERNEL_NAMES = frozenset(
+    """cu_seqlens chunk_indices chunk_offsets task_num num_core T_cur bos boh LN2 IS_VARLEN TAIL_MODE BLOCK_PTR
+    load_tile store_tile load_row store_row""".split()
+)
+KERNEL_PREFIXES = ("b_", "i_", "j_", "o_", "m_", "bos_", "USE_")
+
 MAX_TILE = 1024
 
 
@@ -52,13 +60,14 @@ def _names(look: Lookup) -> None:
     for section in ("dims", "tensors", "flags", "scalars"):
         for name in getattr(spec, section):
             path = (section, name)
-            _reserved(look, name, path, LANGUAGE_NAMES | PYTHON_NAMES, key=True)
+            _reserved(look, name, path, LANGUAGE_NAMES | PYTHON_NAMES | LAUNCHER_NAMES, key=True)
             _clash(look, name, path, in_programs, key=True)
+            _in_kernels(look, name.upper() if section == "flags" else name, path)
     for section in ("kernels", "stages"):
         for name in getattr(spec, section):
-            _reserved(look, name, (section, name), PYTHON_NAMES, key=True)
+            _reserved(look, name, (section, name), PYTHON_NAMES | LAUNCHER_NAMES, key=True)
     public: dict[str, Path] = {name: ("stages", name) for name in spec.stages}
-    _reserved(look, spec.operator.name, ("operator", "name"), PYTHON_NAMES)
+    _reserved(look, spec.operator.name, ("operator", "name"), PYTHON_NAMES | LAUNCHER_NAMES)
     _clash(look, spec.operator.name, ("operator", "name"), public)
     _reserved(look, spec.name, ("name",), PYTHON_NAMES)
     owners: list[tuple[Path, Iterable[str]]] = [(("operator",), (p.name for p in spec.operator.params))]
@@ -67,7 +76,7 @@ def _names(look: Lookup) -> None:
         seen: dict[str, Path] = {}
         for position, name in enumerate(names):
             at: Path = (*owner, "params", position, "name")
-            _reserved(look, name, at, PYTHON_NAMES)
+            _reserved(look, name, at, PYTHON_NAMES | LAUNCHER_NAMES)
             _clash(look, name, at, seen)
 
 
@@ -77,8 +86,15 @@ def _reserved(look: Lookup, name: str, path: Path, words: frozenset[str], *, key
             "name", path, f"{name!r} starts with '_'; such names are kgen's", f"write {name.strip('_')!r}", key=key
         )
     if name in words:
-        owner = "Python" if name in PYTHON_NAMES else "the tile language"
+        owner = "Python" if name in PYTHON_NAMES else "the tile language" if name in LANGUAGE_NAMES else "the launchers"
         raise look.error("name", path, f"{name!r} is a name of {owner}", f"choose another, such as '{name}_t'", key=key)
+
+
+def _in_kernels(look: Lookup, name: str, path: Path) -> None:
+    """A parameter of a kernel; a flag is one in capitals."""
+    dims = {*look.spec.dims, *(f"B{d}" for d in look.spec.dims)} if path[0] != "dims" else set()
+    if name in KERNEL_NAMES | dims or name.startswith(KERNEL_PREFIXES):
+        raise look.error("name", path, f"{name!r} is a name that kernels use themselves", "choose another", key=True)
 
 
 def _clash(look: Lookup, name: str, path: Path, seen: dict[str, Path], *, key: bool = False) -> None:

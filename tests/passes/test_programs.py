@@ -91,7 +91,7 @@ class Launch:
         offsets = np.cumsum([0, *(-(-self.lengths // DIMS["BT"]))])
         tables = {"cu_seqlens": self.starts, "chunk_indices": np.array(chunks).reshape(-1), "chunk_offsets": offsets}
         count = type("X", (), {"dims": self.dims, "chunks_in_all": self.dims["NT"]})
-        tasks = eval(task_count(self.small.spec, self.small.name, kernel), {"x": count, "tiles": self.tiles})
+        tasks = eval(task_count(self.small.spec, kernel), {"x": count, "tiles": self.tiles})
         runtime = {"T": self.starts[-1] if self.varlen else 21, "NT": 2, "task_num": tasks, "num_core": 2}
         arguments: dict[str, Any] = {
             **{p: None if v is None else Pointer(v) for p, v in flat.items()},

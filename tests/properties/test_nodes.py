@@ -174,14 +174,18 @@ def test_the_evaluator_knows_every_node_of_the_language() -> None:
     assert set(evaluator.STATEMENTS) == LANGUAGE_STMTS
 
 
-@pytest.mark.parametrize("node", [EXPRS[k] for k in DEVICE], ids=lambda n: type(n).__name__)
+@pytest.mark.parametrize(
+    "node", [EXPRS[k] for k in sorted(DEVICE, key=lambda k: k.__name__)], ids=lambda n: type(n).__name__
+)
 def test_the_planner_places_every_device_node(node: Expr) -> None:
     stored = node if node.type.axes == VECTOR.axes else V
     placed = layout(kernel(Assign("b_y", node), Assign("b_v", V), StoreTile(ACCESS, stored)), 2)
     assert placed.points > 0
 
 
-@pytest.mark.parametrize("stmt", [STMTS[k] for k in DEVICE_STMTS], ids=lambda n: type(n).__name__)
+@pytest.mark.parametrize(
+    "stmt", [STMTS[k] for k in sorted(DEVICE_STMTS, key=lambda k: k.__name__)], ids=lambda n: type(n).__name__
+)
 def test_the_planner_walks_every_device_statement(stmt: Stmt) -> None:
     assert layout(kernel(stmt), 2).points > 0
 
