@@ -5,7 +5,8 @@
     sum(exp(b_x), 1)       -->   sum(where(valid(bk) > 0, exp(b_x), 0), 1)                # void lanes hold exp(0)
 
 A triangle of a tile that may hold inf or NaN above the diagonal is a select, since inf * 0 is NaN. Index masks are
-fp32 arithmetic on lane numbers: integer compares other than i32 == and != run as scalar loops.
+fp32 arithmetic on lane numbers: integer compares other than i32 == and != run as scalar loops. What is loaded is taken
+to be finite: NaN in an input spreads over its chunk, as it does through the zeros of any dot.
 """
 
 from __future__ import annotations

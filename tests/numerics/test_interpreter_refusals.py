@@ -158,3 +158,18 @@ def test_activating_after_a_compiled_import_is_refused() -> None:
         [sys.executable, "-c", LATE], check=True, env=environment, capture_output=True, text=True, timeout=120
     )
     assert result.stdout.strip() == "interpreter-too-late"
+
+
+@triton.jit
+def copy_kernel(x_ptr, y_ptr, N: tl.constexpr):
+    offset = tl.arange(0, N)
+    x = tl.load(x_ptr + offset)
+    tl.store(y_ptr + offset, x + 0.0)
+
+
+def test_adding_zero_is_a_copy_and_the_one_bf16_sum_that_is_let_through() -> None:
+    """`tile + 0.0` is how emitted kernels copy a dot's left operand (K201)."""
+    x = torch.randn(64).bfloat16()
+    y = torch.empty_like(x)
+    copy_kernel[(1,)](x, y, 64)
+    assert torch.equal(x, y)
