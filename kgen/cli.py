@@ -53,6 +53,12 @@ def build(
 
     sources = read(spec)
     folder, files, plan = make(sources, out)
+    if out is None and folder.parent.is_symlink():  # a stranger's change could have put it there
+        raise KgenError(
+            f"{_short(folder.parent)} is a link, so the package would land elsewhere",
+            code="output-link",
+            hint="remove the link, or name the folder with --out",
+        )
     predicted = sum(e.verdict == "predicted" and bool(e.tiles) for e in plan.entries)
     if check:
         changed = differences(folder, files)
@@ -365,6 +371,11 @@ def main() -> None:
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(1)
+    except OSError as error:  # a full disk, a name that is too long: the machine's or the user's, never a finding
+        where = f"{error.filename}: " if error.filename else ""
+        text = f"error[system]: {where}{error.strerror or error}"[:500]
+        typer.echo("".join(c if c.isprintable() else "?" for c in text), err=True)
+        sys.exit(2)
     except (
         Exception
     ):  # nothing that a user can cause should come here: say so, and never with the exit code of a finding

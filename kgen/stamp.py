@@ -16,6 +16,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
 _OWN = (".py", ".j2", ".yaml")
+_MAX_BYTES = 16 << 20  # more than any input or output may have
 
 
 def _folder() -> Path:
@@ -28,7 +29,11 @@ def _stamp_file(spec: Path, out: Path | None) -> Path:
 
 
 def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """Of a plain file: one that has become a pipe or a device since could be read for ever."""
+    if not path.is_file() or path.stat().st_size > _MAX_BYTES:
+        raise OSError(f"{path} isn't a file of a sane size")
+    with path.open("rb") as file:
+        return hashlib.sha256(file.read(_MAX_BYTES)).hexdigest()
 
 
 def _own_files() -> str:
@@ -50,7 +55,7 @@ def unchanged(spec: Path, out: Path | None) -> Path | None:
         known = {Path(p).name for p in stamp["files"] if Path(p).parent == folder} | set(stamp["absent"])
         missing = [p for p in stamp["absent"] if (folder / p).exists()]
         return folder if same and names <= known and not missing and stamp["kgen"] == _own_files() else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError):  # a circle of links is the last
         return None
 
 

@@ -13,11 +13,11 @@ from kgen.emit.layout import wrap
 from kgen.emit.literals import literal, quoted, safe
 from kgen.emit.signatures import KernelArguments, functions
 from kgen.emit.statements import kernel_lines
-from kgen.errors import KgenBug
+from kgen.errors import KgenBug, KgenError
 from kgen.ir.nodes import Kernel, Name
 from kgen.ir.rewrite import exprs
 from kgen.ir.tables import TileTable
-from kgen.spec.models import DimKind, Spec
+from kgen.spec.models import DimKind, Param, ParamKind, Spec, Step
 
 MAX_NAME = 49  # the NPU runtime keeps the last 49 characters of a kernel's name (K504)
 
@@ -39,6 +39,7 @@ def render(
     env = environment(templates)
     arguments = {k.kernel.name: _arguments(spec, k.kernel) for k in lowered}
     common = {"spec": spec, "header": header, "doc": safe(spec.doc)}
+    _check_provided(spec, arguments)
     kernels = [_kernel_model(spec, k) for k in lowered]
     public = functions(spec, arguments)
     launchers = [_launcher_model(spec, k, arguments[k.kernel.name]) for k in lowered]
@@ -56,6 +57,27 @@ def render(
     }
     out["_runtime.py"] = f"{header}\n{runtime}"
     return {name: _tidy(text) for name, text in out.items()}
+
+
+def _check_provided(spec: Spec, arguments: dict[str, KernelArguments]) -> None:
+    """Every tensor and scalar that a kernel takes comes from a parameter of the function, or from its chain."""
+    chains: dict[str, tuple[tuple[Param, ...], tuple[Step, ...]]] = {
+        f"stages.{name}": (stage.params, (Step(stage=name),)) for name, stage in spec.stages.items()
+    }
+    chains["operator"] = (spec.operator.params, spec.operator.chain)
+    for where, (params, steps) in chains.items():
+        given = {p.to or p.name for p in params if p.kind in (ParamKind.TENSOR, ParamKind.SCALAR)}
+        for step, kernel in ((s, k) for s in steps for k in spec.stages[s.stage].kernels):
+            bind = spec.kernels[kernel].bind
+            given |= {bind.get(o, o) for o in spec.kernels[kernel].outputs}
+            needed = {bind.get(t, t) for t in arguments[kernel].tensors}
+            needed |= set(arguments[kernel].scalars) - set(step.scalars)
+            if missing := sorted(needed - given):
+                raise KgenError(
+                    f"{where}: {kernel} needs {missing[0]!r}, which no parameter and no kernel before it gives",
+                    code="spec-unavailable",
+                    hint=f"add a parameter: {{name: {missing[0]}, kind: tensor or scalar}}",
+                )
 
 
 def environment(templates: Path) -> Environment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection
 
 from kgen.errors import KgenError, nearest
 from kgen.ir import build
@@ -11,10 +12,11 @@ from kgen.ir.nodes import Assign, Expr, For, If, IndexVar, Kernel, Num, PartAssi
 from kgen.ir.outside import outside_expr, outside_stmt
 from kgen.ir.parse_expr import BINARY, parse_expr, parse_test, tensor_index, tile_index
 from kgen.ir.parse_file import find_program
-from kgen.ir.rewrite import names_in
+from kgen.ir.rewrite import names_in, stmt_exprs, walk_block, walk_expr
 from kgen.ir.scope import Local, Scope, flag_of
 from kgen.spec.models import DimKind, Spec
 
+MAX_LOOPS = 8  # one inside another: what a build costs doubles with each
 MAX_UNROLLED = 1024  # copies of a statement that nested range loops may make
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 
@@ -42,8 +44,19 @@ def parse_kernel(spec: Spec, kernel: str, source: str, path: str) -> Kernel:
     body = parse_block(function.body, scope)
     if len(body) != 1 or not isinstance(body[0], For) or body[0].kind != "tasks":
         raise scope.error(function, "a program is one `for … in tasks(…)`", "put every statement inside that loop")
+    _check_tiled(function, body, entry.tiles, scope)
     indices = tuple(scope.all_indices.values())
     return Kernel(kernel, function.name, path, params, body, indices=indices, spaces=body[0].spaces)
+
+
+def _check_tiled(function: ast.FunctionDef, body: tuple[Stmt, ...], tiles: Collection[str], scope: Scope) -> None:
+    """A static dim that a tile has, whole or in parts, needs sizes to choose from."""
+    static = {f"B{n}": n for n, d in scope.spec.dims.items() if d.kind is DimKind.STATIC}
+    types = [e.type for s in walk_block(body) for root in stmt_exprs(s) for e in walk_expr(root)]
+    axes = {str(a.size) for t in types for a in t.axes} & set(static)
+    if missing := sorted(static[a] for a in axes if static[a] not in tiles):
+        message = f"{function.name} makes tiles over {missing[0]}, for which the kernel lists no sizes"
+        raise scope.error(function, message, f"add tiles: {{{missing[0]}: [64, 128]}} to the kernel", "program-tiles")
 
 
 def parse_block(nodes: list[ast.stmt], scope: Scope) -> tuple[Stmt, ...]:
@@ -204,6 +217,9 @@ def _for(node: ast.For, scope: Scope) -> For:
     if not all(isinstance(n, ast.Name) for n in names):
         raise scope.error(node.target, "loop variables are plain names")
     inner = scope.branch()
+    inner.loops += 1
+    if inner.loops > MAX_LOOPS:
+        raise scope.error(node, f"more than {MAX_LOOPS} loops, one inside another", "split the program")
     spaces = _spaces(call, kind, inner)
     with_var = [s for s in spaces if s.kind != "heads"]
     if len(names) != len(with_var):

@@ -65,13 +65,14 @@ class Scope:
     all_indices: dict[str, IndexVar] = field(default_factory=dict)
     outputs: frozenset[str] = frozenset()  # parameters that are stored to, and never read
     unrolled: int = 1  # copies that the enclosing range loops make of a statement
+    loops: int = 0  # that enclose this point
 
     def branch(self, flag: str | None = None) -> Scope:
         """A nested scope that shares tensors and sees a copy of the locals."""
         flags = self.flags | {flag} if flag else self.flags
         return Scope(
             self.spec, self.path, self.source, self.tensors, dict(self.locals), dict(self.indices), flags, self.head,
-            self.all_indices, self.outputs, self.unrolled,
+            self.all_indices, self.outputs, self.unrolled, self.loops,
         )  # fmt: skip
 
     def span(self, node: ast.AST) -> Span:

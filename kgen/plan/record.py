@@ -18,6 +18,9 @@ from kgen.spec.models import Identifier, Model, Text
 
 SCHEMA: Literal[1] = 1
 MAX_BYTES = 8 << 20
+MAX_TREE_NODES = 2000  # of one expression; kgen's own have about 50
+MAX_TREE_DEPTH = 64
+MAX_INTEGER = 1 << 40
 OPERATORS = ("+", "*", "max", "min", "ceildiv")
 
 Tiles = dict[Identifier, Annotated[StrictInt, Field(ge=16, le=1024)]]
@@ -89,7 +92,10 @@ def load_plan(path: Path) -> Plan | None:
     try:
         if not path.is_file():
             return None
-        data = path.read_bytes()
+        if path.is_symlink():  # in a stranger's change it could lead to any file
+            raise _broken(path, "it is a link")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise _broken(path, error.strerror or "unreadable") from None
     if len(data) > MAX_BYTES:
@@ -118,19 +124,28 @@ def _broken(path: Path, why: str) -> KgenError:
     )
 
 
-def check_tree(tree: object, path: Path, where: str, depth: int = 0) -> None:
-    """An expression is an integer, an identifier, or an operator over expressions; nothing else."""
-    if depth > 64:
+def check_tree(tree: object, path: Path, where: str, depth: int = 0) -> int:
+    """An expression is an integer, an identifier, or an operator over expressions, nothing else; its size in nodes."""
+    if depth > MAX_TREE_DEPTH:
         raise _broken(path, f"{where} is nested too deeply")
     if isinstance(tree, bool) or not isinstance(tree, (int, str, list, tuple)):
         raise _broken(path, f"{where} holds {type(tree).__name__}")
+    if isinstance(tree, int) and not 0 <= tree <= MAX_INTEGER:
+        raise _broken(path, f"{where} holds a number that isn't from 0 to {MAX_INTEGER}")
     if isinstance(tree, str) and not (tree.isascii() and tree.isidentifier() and len(tree) <= 16):
         raise _broken(path, f"{where} holds {tree[:40]!r}, which isn't a symbol")
     if isinstance(tree, (list, tuple)):
         if len(tree) < 2 or tree[0] not in OPERATORS:
             raise _broken(path, f"{where} holds an unknown operator")
+        if tree[0] == "ceildiv" and not (len(tree) == 3 and isinstance(tree[2], int) and tree[2] > 0):
+            raise _broken(path, f"{where} holds a ceildiv that isn't of two, the second a number above 0")
+        size = 1
         for part in tree[1:]:
-            check_tree(part, path, where, depth + 1)
+            size += check_tree(part, path, where, depth + 1)
+            if size > MAX_TREE_NODES:
+                raise _broken(path, f"{where} is larger than {MAX_TREE_NODES} terms")
+        return size
+    return 1
 
 
 def dump_plan(plan: Plan) -> str:
@@ -162,12 +177,11 @@ def tree_source(tree: object) -> str:
     if isinstance(tree, (int, str)):
         return str(tree)
     assert isinstance(tree, (list, tuple))
-    parts = [tree_source(p) for p in tree[1:]]
-    if tree[0] == "ceildiv":
-        return f"-(-{_grouped(tree[1])} // {_grouped(tree[2])})"
     if tree[0] in ("max", "min"):
-        return f"{tree[0]}({', '.join(parts)})"
-    return f" {tree[0]} ".join(_grouped(p) if tree[0] == "*" else s for p, s in zip(tree[1:], parts, strict=True))
+        return f"{tree[0]}({', '.join(tree_source(p) for p in tree[1:])})"
+    # each part is printed once: twice a level would take 2^depth steps
+    parts = [tree_source(p) if tree[0] == "+" else _grouped(p) for p in tree[1:]]
+    return f"-(-{parts[0]} // {parts[1]})" if tree[0] == "ceildiv" else f" {tree[0]} ".join(parts)
 
 
 def _grouped(tree: object) -> str:

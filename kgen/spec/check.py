@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+import math
+import warnings
 from collections.abc import Iterable
+from pathlib import Path as FilePath
 
 from kgen.resources import specs_dir
 from kgen.spec.check_stages import check_operator, check_stages
@@ -34,11 +38,18 @@ KERNEL_NAMES = frozenset(
 KERNEL_PREFIXES = ("b_", "i_", "j_", "o_", "m_", "bos_", "USE_")
 
 MAX_TILE = 1024
+MAX_KERNELS = 64  # a build takes each through all passes
+MAX_SYNTAX = 8000  # pieces of it in the programs of all kernels together; the gated delta rule has 1000
+MAX_ROWS = 10_000  # tile choices that a plan weighs, over all kernels, targets, chunks and buckets; there, 2700
+MAX_KERNEL_NAME = 42  # the NPU runtime keeps 49 characters of `<name>_kernel` (K504)
 
 
 def check_spec(loaded: LoadedSpec) -> None:
     """Raise the first misfit as a `KgenError` at its line."""
     look = Lookup(loaded)
+    if len(look.spec.kernels) > MAX_KERNELS:
+        many = f"{len(look.spec.kernels)} kernels, more than {MAX_KERNELS}"
+        raise look.error("too-large", ("kernels",), many, "split the spec", key=True)
     _names(look)
     _dims(look)
     _dtypes(look)
@@ -47,6 +58,7 @@ def check_spec(loaded: LoadedSpec) -> None:
     _buckets(look)
     for name, kernel in look.spec.kernels.items():
         _kernel(look, name, kernel)
+    _effort(look)
     check_stages(look)
     check_operator(look)
     _tolerances_and_shapes(look)
@@ -63,9 +75,13 @@ def _names(look: Lookup) -> None:
             _reserved(look, name, path, LANGUAGE_NAMES | PYTHON_NAMES | LAUNCHER_NAMES, key=True)
             _clash(look, name, path, in_programs, key=True)
             _in_kernels(look, name.upper() if section == "flags" else name, path)
+    _capitals(look)
     for section in ("kernels", "stages"):
         for name in getattr(spec, section):
             _reserved(look, name, (section, name), PYTHON_NAMES | LAUNCHER_NAMES, key=True)
+            if section == "kernels" and len(name) > MAX_KERNEL_NAME:
+                long = f"{len(name)} characters, more than {MAX_KERNEL_NAME}"
+                raise look.error("name", (section, name), long, "shorten it", key=True)
     public: dict[str, Path] = {name: ("stages", name) for name in spec.stages}
     _reserved(look, spec.operator.name, ("operator", "name"), PYTHON_NAMES | LAUNCHER_NAMES)
     _clash(look, spec.operator.name, ("operator", "name"), public)
@@ -95,6 +111,40 @@ def _in_kernels(look: Lookup, name: str, path: Path) -> None:
     dims = {*look.spec.dims, *(f"B{d}" for d in look.spec.dims)} if path[0] != "dims" else set()
     if name in KERNEL_NAMES | dims or name.startswith(KERNEL_PREFIXES):
         raise look.error("name", path, f"{name!r} is a name that kernels use themselves", "choose another", key=True)
+
+
+def _capitals(look: Lookup) -> None:
+    """Kernels know a flag by its name in capitals, an optional tensor's by USE_ and its name in capitals."""
+    spec = look.spec
+    seen: dict[str, Path] = {
+        name: (section, name) for section in ("tensors", "scalars") for name in getattr(spec, section)
+    }
+    for flag in spec.flags:
+        _clash(look, flag.upper(), ("flags", flag), seen, key=True)
+    optional: dict[str, Path] = {}
+    for name in (n for n, t in spec.tensors.items() if t.optional):
+        _clash(look, f"USE_{name.upper()}", ("tensors", name), optional, key=True)
+    static = {f"B{name}": name for name, dim in spec.dims.items() if dim.kind is DimKind.STATIC}
+    for name in spec.dims:
+        if name in static:
+            what = f"{name!r} is the name of {static[name]}'s tile size"
+            raise look.error("name", ("dims", name), what, "choose another", key=True)
+
+
+def _parameters(look: Lookup, kernel: Kernel, path: Path) -> None:
+    """What a program calls its tensors is what the kernel and its launcher call them."""
+    spec = look.spec
+    flags = {flag.upper() for flag in spec.flags}
+    for name in kernel.bind:
+        at: Path = (*path, "bind", name)
+        _reserved(look, name, at, LANGUAGE_NAMES | PYTHON_NAMES | LAUNCHER_NAMES, key=True)
+        _in_kernels(look, name, at)
+        if name in {*spec.dims, *spec.flags, *spec.scalars, *flags}:
+            raise look.error("name", at, f"{name!r} already names a dim, flag or scalar", "choose another", key=True)
+    capitals: dict[str, Path] = {}
+    for name in {**kernel.bind, **dict.fromkeys(kernel.outputs)}:
+        if look.spec.tensors.get(kernel.bind.get(name, name)) is not None:
+            _clash(look, f"USE_{name.upper()}", (*path, "bind", name), capitals, key=True)
 
 
 def _clash(look: Lookup, name: str, path: Path, seen: dict[str, Path], *, key: bool = False) -> None:
@@ -234,6 +284,7 @@ def _kernel(look: Lookup, name: str, kernel: Kernel) -> None:
     path = ("kernels", name)
     for parameter, tensor in kernel.bind.items():
         look.need("tensor", tensor, spec.tensors, (*path, "bind", parameter))
+    _parameters(look, kernel, path)
     look.some(kernel.outputs, (*path, "outputs"), "name the tensors that the program writes")
     look.unique(kernel.outputs, (*path, "outputs"))
     for position, output in enumerate(kernel.outputs):
@@ -253,6 +304,37 @@ def _kernel(look: Lookup, name: str, kernel: Kernel) -> None:
                 "buckets", at, f"{dim} is tiled, but buckets has no sizes for it", f"add {dim} to buckets", key=True
             )
     read_program(look.loaded, name)
+
+
+def _effort(look: Lookup) -> None:
+    """What a build costs grows with the programs, and by a product with the dims that are tiled: both are bounded."""
+    spec = look.spec
+    files: dict[FilePath, dict[str, int]] = {}
+    syntax = rows = 0
+    variants = len(spec.targets) * sum(len(d.values) for d in spec.dims.values())
+    for name, kernel in spec.kernels.items():
+        program = read_program(look.loaded, name)
+        if program.path not in files:
+            files[program.path] = _sizes(program.text)
+        syntax += files[program.path].get(program.function, 0)
+        if syntax > MAX_SYNTAX:
+            many = f"the programs up to this one have more than {MAX_SYNTAX} pieces of syntax"
+            raise look.error("too-large", ("kernels", name), many, "split the spec, or shorten the programs", key=True)
+        rows += variants * math.prod(len(s) * len(spec.buckets[d]) for d, s in kernel.tiles.items())
+        if rows > MAX_ROWS:
+            many = f"more than {MAX_ROWS} tile choices up to this one: candidates, buckets, chunks and targets"
+            raise look.error("too-large", ("kernels", name), many, "tile fewer dims, or list fewer sizes", key=True)
+
+
+def _sizes(text: str) -> dict[str, int]:
+    """Pieces of syntax in each function of a program file; none for one that can't be parsed: told later."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    return {n.name: sum(1 for _ in ast.walk(n)) for n in tree.body if isinstance(n, ast.FunctionDef)}
 
 
 def _given(look: Lookup, kernel: Kernel, path: Path) -> None:

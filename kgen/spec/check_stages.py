@@ -14,6 +14,7 @@ from kgen.spec.nodes import Path
 TABLES = ("cu_seqlens", "cu_seqlens_cpu", "chunk_indices", "chunk_offsets")
 OUTPUT_DTYPES = ("float32",)
 
+_WITH_TO = (ParamKind.SWITCH, ParamKind.OUTPUT_DTYPE)
 _WITHOUT_TO = (ParamKind.CHUNK, ParamKind.TABLE, ParamKind.UNSUPPORTED)
 
 
@@ -26,7 +27,7 @@ def check_stages(look: Lookup) -> None:
         for position, kernel in enumerate(stage.kernels):
             look.need("kernel", kernel, look.spec.kernels, (*path, "kernels", position))
         _returns(look, stage, path)
-        _params(look, stage.params, stage.returns, path)
+        _params(look, stage.params, stage.returns, _written(look, stage), path)
         _scale(look, stage.scale_default, path)
 
 
@@ -39,7 +40,8 @@ def check_operator(look: Lookup) -> None:
     look.unique(operator.returns, ("operator", "returns"))
     for position, tensor in enumerate(operator.returns):
         look.need("tensor", tensor, look.spec.tensors, ("operator", "returns", position))
-    _params(look, operator.params, operator.returns, path)
+    stages = [look.spec.stages[step.stage] for step in operator.chain if step.stage in look.spec.stages]
+    _params(look, operator.params, operator.returns, set().union(*(_written(look, s) for s in stages)), path)
     _scale(look, operator.scale_default, path)
     made = _Made(look)
     for position, step in enumerate(operator.chain):
@@ -55,8 +57,7 @@ def check_operator(look: Lookup) -> None:
 
 
 def _returns(look: Lookup, stage: Stage, path: Path) -> None:
-    kernels = [look.spec.kernels[name] for name in stage.kernels]
-    written = {kernel.bind.get(output, output) for kernel in kernels for output in kernel.outputs}
+    written = _written(look, stage)
     look.some(stage.returns, (*path, "returns"), "name the tensors it returns")
     look.unique(stage.returns, (*path, "returns"))
     for position, tensor in enumerate(stage.returns):
@@ -64,6 +65,12 @@ def _returns(look: Lookup, stage: Stage, path: Path) -> None:
         look.need("tensor", tensor, look.spec.tensors, at)
         if tensor not in written:
             raise look.error("unavailable", at, f"no kernel of this stage writes {tensor!r}", near(tensor, written))
+
+
+def _written(look: Lookup, stage: Stage) -> set[str]:
+    """The tensors that a stage's kernels write."""
+    kernels = [look.spec.kernels[name] for name in stage.kernels]
+    return {kernel.bind.get(output, output) for kernel in kernels for output in kernel.outputs}
 
 
 def _scale(look: Lookup, default: str, path: Path) -> None:
@@ -77,7 +84,7 @@ def _scale(look: Lookup, default: str, path: Path) -> None:
         )
 
 
-def _params(look: Lookup, params: tuple[Param, ...], returns: tuple[str, ...], path: Path) -> None:
+def _params(look: Lookup, params: tuple[Param, ...], returns: tuple[str, ...], written: set[str], path: Path) -> None:
     """Order isn't checked: fla puts required parameters after optional ones, and the emitter then refuses None."""
     chunks = [position for position, param in enumerate(params) if param.kind is ParamKind.CHUNK]
     if len(chunks) > 1:
@@ -88,11 +95,40 @@ def _params(look: Lookup, params: tuple[Param, ...], returns: tuple[str, ...], p
             raise look.error(
                 "param", (*at, "to"), f"a parameter of kind '{param.kind.value}' stands for nothing", "remove to"
             )
+        if param.to in (None, param.name) and param.kind in _WITH_TO:
+            raise look.error(
+                "param",
+                at,
+                f"a parameter of kind '{param.kind.value}' and the tensor that it is about need two names",
+                "add to: <tensor>, and give the parameter another name",
+            )
+        if param.to not in (None, param.name) and param.kind is ParamKind.FLAG:
+            raise look.error("param", (*at, "to"), "a flag's parameter has the flag's name", f"name it {param.to}")
         if param.required and param.default is not None:
             raise look.error(
                 "param", (*at, "default"), "a required parameter has no default", "remove default, or required"
             )
         _KINDS[param.kind](look, param, returns, at)
+    _variables(look, params, written, path)
+
+
+def _variables(look: Lookup, params: tuple[Param, ...], written: set[str], path: Path) -> None:
+    """In the emitted function a tensor has its spec's name once its parameter is checked: none may hide another."""
+    values = {ParamKind.TENSOR, ParamKind.SCALAR}
+    taken: dict[str, int] = {}
+    for position, param in enumerate(params):
+        name = stands_for(param)
+        if param.kind in values and name in taken:
+            other = params[taken[name]].name
+            message = f"{param.name!r} and {other!r} both stand for {name!r}"
+            raise look.error("param", (*path, "params", position), message, "remove one of them")
+        if param.kind in values:
+            taken[name] = position
+    for position, param in enumerate(params):
+        own = taken.get(param.name, position) == position
+        if not own or (param.kind not in values and param.name in written):
+            message = f"{param.name!r} is the name of a tensor or scalar that something else here stands for"
+            raise look.error("param", (*path, "params", position, "name"), message, "choose another name")
 
 
 def _param_tensor(look: Lookup, param: Param, returns: tuple[str, ...], at: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from kgen.errors import KgenError, Location
 from kgen.spec.explain import span_of, validate
 from kgen.spec.models import Spec
 from kgen.spec.nodes import MAX_BYTES, Node, Source, parse, printable
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,20 @@ class LoadedSpec:
 
 def load_spec(path: Path) -> LoadedSpec:
     """The spec in a file, checked field by field; `check_spec` then checks the fields against each other."""
+    if not _FILE_NAME.fullmatch(path.name):
+        # It stands in the first line of every emitted file, where a line break or `coding=` would be more than text.
+        raise KgenError(
+            f"{printable(path.name)[:80]!r} can't be the name of a spec's file",
+            code="spec-file-name",
+            hint="use letters, digits, '.', '_' and '-', such as gdn.yaml",
+        )
     document = read_document(path, "spec")
     return LoadedSpec(validate(Spec, document.root, document.source), document)
 
 
 def read_document(path: Path, kind: str) -> Document:
     """The YAML tree of a file; `kind` starts the codes of its errors."""
-    if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
+    if path.is_symlink() and not _stays(path):
         # In a stranger's change it could lead to any file, whose lines an error would then show.
         raise KgenError(
             f"{printable(str(path))} is a link out of its folder", code=f"{kind}-link", hint="put the file itself there"
@@ -65,6 +75,14 @@ def read_document(path: Path, kind: str) -> Document:
     text = read_text(path, kind, MAX_BYTES)
     source = Source(str(path), text)
     return Document(path, text, parse(source, text), source)
+
+
+def _stays(path: Path) -> bool:
+    """Whether a link leads to something in its own folder."""
+    try:
+        return path.resolve().is_relative_to(path.parent.resolve())
+    except (OSError, RuntimeError):  # a circle of links
+        return False
 
 
 def read_text(path: Path, kind: str, limit: int) -> str:

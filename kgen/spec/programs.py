@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,7 @@ from kgen.spec.load import LoadedSpec, read_text
 
 MAX_BYTES = 256 * 1024
 _MAX_LISTED = 500
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True)
@@ -88,5 +90,6 @@ def _missing(name: str, bases: Sequence[Path]) -> KgenError:
         folder = (base / parent).resolve()
         # Nor may the list of what there is show another folder's names.
         if folder.is_dir() and folder.is_relative_to(base.resolve()):
-            known |= {str(parent / file.name) for file in sorted(folder.glob("*.py"))[:_MAX_LISTED]}
+            files = [f for f in sorted(folder.glob("*.py")) if _NAME.fullmatch(f.name)]  # what a reference can name
+            known |= {str(parent / file.name) for file in files[:_MAX_LISTED]}
     return KgenError(f"no program file {name!r}", code="program-missing", hint=near(name, known))

@@ -1,311 +1,278 @@
-"""One wrong argument a test: the message names the function, the argument, what it is and what is allowed."""
+"""Wrong tensors, sizes and options: one error each, which names function, argument, what it is and what is allowed."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from kgen.verify.package import load_package
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-PACKAGE = load_package(ROOT / "generated" / "gdn")
-B, T, H, HV, K, V, BT = 1, 40, 1, 2, 16, 24, 32
-NT = 2
-Arguments = dict[str, Any]
-
-
-def rand(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(0)).to(dtype)
-
-
-def cu(*values: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype)
-
-
-def good(function: str) -> Arguments:
-    """Arguments that the function takes."""
-    q, k, v, o = rand(B, T, H, K), rand(B, T, H, K), rand(B, T, HV, V), rand(B, T, HV, V)
-    g, beta = -rand(B, T, HV, dtype=torch.float32), rand(B, T, HV, dtype=torch.float32)
-    w, h = rand(B, T, HV, K), rand(B, NT, HV, K, V)
-    A = rand(B, T, HV, BT, dtype=torch.float32)
-    every: dict[str, Arguments] = {
-        "chunk_gated_delta_rule": {"q": q, "k": k, "v": v, "g": g, "beta": beta, "chunk_size": BT},
-        "chunk_local_cumsum": {"g": g, "chunk_size": BT},
-        "chunk_scaled_dot_kkt_fwd": {"k": k, "g": g, "beta": beta, "chunk_size": BT},
-        "solve_tril": {"A": A},
-        "recompute_w_u_fwd": {"k": k, "v": v, "beta": beta, "A": A.bfloat16(), "g": g},
-        "chunk_gated_delta_rule_fwd_h": {"k": k, "w": w, "u": o, "g": g, "chunk_size": BT},
-        "chunk_fwd_o": {"q": q, "k": k, "v": o, "h": h, "g": g, "chunk_size": BT},
-    }
-    return every[function]
-
-
-FUNCTIONS = sorted(
-    (
-        "chunk_gated_delta_rule", "chunk_local_cumsum", "chunk_scaled_dot_kkt_fwd", "solve_tril", "recompute_w_u_fwd",
-        "chunk_gated_delta_rule_fwd_h", "chunk_fwd_o",
-    )
+from tests.errors.generated_gdn import (
+    GATES,
+    OPERATOR,
+    OPTIONAL,
+    PACKAGE,
+    PARAMETERS,
+    ROOT,
+    SHAPES,
+    SIZES,
+    TAKES_CHUNK_SIZE,
+    packed,
+    refusal,
+    valid,
 )  # fmt: skip
-TENSORS = [(f, n) for f in FUNCTIONS for n, v in good(f).items() if isinstance(v, torch.Tensor)]
+
+Stage = pytest.mark.parametrize("function", SHAPES)
+Each = pytest.mark.parametrize(("function", "name"), PARAMETERS)
+EachDim = pytest.mark.parametrize(
+    ("function", "name", "place"),
+    [(f, p, i) for f, p in PARAMETERS for i in range(len(SHAPES[f][p].split()))],
+)
+STATE_OR_GATE = (*GATES, "initial_state")
 
 
-def refused(function: str, arguments: Arguments, *parts: str) -> None:
-    """The call raises ValueError, and its message has the function's name and every part."""
-    with pytest.raises(ValueError) as caught:
-        PACKAGE.function(function)(**arguments)
-    message = str(caught.value)
-    assert message.startswith(f"{function}: "), message
-    for part in parts:
-        assert part in message, message
+def named(name: str, message: str) -> bool:
+    """Whether a message names an argument."""
+    return re.search(rf"\b{name}\b", message) is not None
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_the_good_arguments_are_good(function: str) -> None:
-    PACKAGE.function(function)(**good(function))
+@Stage
+def test_right_arguments_pass(function: str) -> None:
+    result = PACKAGE.function(function)(**valid(function))
+    for tensor in result if isinstance(result, tuple) else (result,):
+        assert tensor is None or bool(torch.isfinite(tensor).all())
 
 
-@pytest.mark.parametrize(("function", "name"), TENSORS)
-def test_a_tensor_that_is_something_else(function: str, name: str) -> None:
-    refused(function, {**good(function), name: [1.0]}, f"{name} is list", "expected a tensor [")
+@Each
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.bool, torch.complex64])
+def test_a_dtype_that_no_kernel_takes(function: str, name: str, dtype: torch.dtype) -> None:
+    arguments = valid(function)
+    message = refusal(function, {**arguments, name: arguments[name].to(dtype)})
+    assert f"{name} is {dtype}; allowed: torch." in message
 
 
-@pytest.mark.parametrize(("function", "name"), TENSORS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.int32])
-def test_a_dtype_that_is_not_supported(function: str, name: str, dtype: torch.dtype) -> None:
-    wrong = good(function)[name].to(dtype)
-    refused(function, {**good(function), name: wrong}, f"{name} is {dtype}", "allowed: torch.")
-
-
-@pytest.mark.parametrize(("function", "name"), TENSORS)
-def test_a_rank_that_is_wrong(function: str, name: str) -> None:
-    refused(function, {**good(function), name: good(function)[name][0]}, f"{name} has shape", "expected [B, ")
-
-
-def _other_dims() -> list[tuple[str, str, int]]:
-    """(function, tensor, axis) for every axis that another tensor or the chunk size has fixed by then."""
-    out = []
-    for function, name in TENSORS:
-        first = next(iter(good(function)))
-        if name != first:
-            out += [(function, name, axis) for axis in range(2)]  # B and T: every later tensor has them
-    return out
-
-
-@pytest.mark.parametrize(("function", "name", "axis"), _other_dims())
-def test_shapes_that_disagree(function: str, name: str, axis: int) -> None:
-    arguments = good(function)
-    value = arguments[name]
-    wrong = torch.cat([value, value], axis)
-    refused(function, {**arguments, name: wrong.contiguous()}, f"{name} has ")
-
-
-@pytest.mark.parametrize(("function", "name"), TENSORS)
-def test_a_tensor_on_another_device(function: str, name: str) -> None:
-    wrong = good(function)[name].to("meta")
-    refused(function, {**good(function), name: wrong}, " is on ")
-
-
-@pytest.mark.parametrize(("function", "name"), [(f, n) for f, n in TENSORS if n not in ("g", "beta")])
-def test_a_stage_wants_contiguous_tensors_and_the_operator_makes_them(function: str, name: str) -> None:
-    value = good(function)[name]
-    strided = value.repeat_interleave(2, -1)[..., ::2]
-    assert not strided.is_contiguous()
-    arguments = {**good(function), name: strided}
-    if function != "chunk_gated_delta_rule":
-        refused(function, arguments, f"{name} isn't contiguous", f"{name}.contiguous()")
+@Each
+def test_mixed_dtypes(function: str, name: str) -> None:
+    own = [p for p in SHAPES[function] if p not in STATE_OR_GATE]
+    if name not in own or len(own) < 2:
         return
-    ours, plain = PACKAGE.function(function)(**arguments), PACKAGE.function(function)(**good(function))
-    assert torch.equal(ours[0], plain[0])
+    arguments = valid(function)
+    message = refusal(function, {**arguments, name: arguments[name].half()})
+    assert all(named(p, message) for p in (name, "float16", "float32"))
+    assert "as" in message and any(named(p, message) for p in own if p != name)
 
 
-@pytest.mark.parametrize("function", [f for f in FUNCTIONS if "g" in good(f) and f != "chunk_local_cumsum"])
-def test_mixed_dtypes(function: str) -> None:
-    arguments = good(function)
-    name = next(n for n in list(arguments)[1:] if arguments[n].dtype == torch.bfloat16) if function not in (
-        "chunk_scaled_dot_kkt_fwd",
-    ) else None  # fmt: skip
-    if name is None:
-        return  # one tensor of that class: nothing to mix
-    refused(
-        function, {**arguments, name: arguments[name].half()}, f"{name} is torch.float16; expected torch.bfloat16, as "
+@Each
+@pytest.mark.parametrize("extra", [True, False])
+def test_a_wrong_rank(function: str, name: str, extra: bool) -> None:
+    arguments = valid(function)
+    value = arguments[name]
+    message = refusal(function, {**arguments, name: value[None] if extra else value[0]})
+    assert f"{name} has shape" in message and "expected [" in message
+
+
+@EachDim
+def test_a_dim_that_disagrees(function: str, name: str, place: int) -> None:
+    dim = SHAPES[function][name].split()[place]
+    shared = sum(dim in dims.split() for dims in SHAPES[function].values())
+    if shared == 1 and dim not in ("H", "BT", "N", "NT"):
+        return  # nothing to disagree with
+    arguments = valid(function)
+    shape = list(arguments[name].shape)
+    shape[place] += 1
+    message = refusal(function, {**arguments, name: torch.zeros(shape)})
+    assert named(name, message) and f"{dim} = {SIZES[dim] + 1}" in message, message
+
+
+@Each
+def test_another_device(function: str, name: str) -> None:
+    arguments = valid(function)
+    message = refusal(function, {**arguments, name: arguments[name].to("meta")})
+    assert f"{name} is on meta" in message
+    if name != next(iter(SHAPES[function])):
+        assert "is on cpu; all must be on one device" in message
+
+
+@Stage
+def test_a_device_without_kernels(function: str) -> None:
+    arguments = {n: v.to("meta") if isinstance(v, torch.Tensor) else v for n, v in valid(function).items()}
+    assert "is on meta; expected an NPU or a CUDA GPU" in refusal(function, arguments)
+
+
+def test_the_cpu_without_the_interpreter() -> None:
+    script = (
+        "import torch, generated.gdn as gdn\n"
+        "x, b = torch.zeros(1, 4, 1, 8), torch.zeros(1, 4, 1)\n"
+        "gdn.chunk_gated_delta_rule(x, x, x, None, b)\n"
     )
+    environment = {n: v for n, v in os.environ.items() if n != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    expected = (
+        "ValueError: chunk_gated_delta_rule: q is on cpu; expected an NPU or a CUDA GPU (the CPU only with TRITON_"
+    )
+    assert expected in result.stderr
 
 
-OPERATOR = "chunk_gated_delta_rule"
-STATE = rand(1, HV, K, V, dtype=torch.float32)
-VARLEN: dict[str, tuple[Arguments, tuple[str, ...]]] = {
-    "a list": ({"cu_seqlens": [0, T]}, ("cu_seqlens is [0, 40]", "int32 or int64 [N + 1]")),
-    "floats": ({"cu_seqlens": cu(0, T).float()}, ("cu_seqlens is torch.float32", "int32 or int64")),
-    "two axes": ({"cu_seqlens": cu(0, T)[None]}, ("cu_seqlens is torch.int64 (1, 2)", "[N + 1]")),
-    "no sequence": ({"cu_seqlens": cu(0)}, ("cu_seqlens is torch.int64 (1,)", "N at least 1")),
-    "a start that is not 0": ({"cu_seqlens": cu(1, T)}, ("cu_seqlens starts at 1; expected 0",)),
-    "a fall": ({"cu_seqlens": cu(0, 20, 10, T)}, ("falls from 20 to 10 at entry 2", "nondecreasing")),
-    "an end before T": ({"cu_seqlens": cu(0, 30)}, ("cu_seqlens ends at 30; expected T = 40",)),
-    "an end after T": ({"cu_seqlens": cu(0, 50)}, ("cu_seqlens ends at 50; expected T = 40",)),
-    "another device": ({"cu_seqlens": cu(0, T).to("meta")}, ("cu_seqlens is on meta; expected cpu",)),
-    "a host copy of another length": (
-        {"cu_seqlens": cu(0, T), "cu_seqlens_cpu": cu(0, 20, T)}, ("cu_seqlens_cpu has 3 entries; expected 2",),
-    ),
-    "a host copy alone": ({"cu_seqlens_cpu": cu(0, T)}, ("cu_seqlens_cpu is given without cu_seqlens",)),
-    "chunk indices of another count": (
-        {"cu_seqlens": cu(0, T), "chunk_indices": cu(0, 0)[None]}, ("chunk_indices is", "expected [2, 2]"),
-    ),
-    "a state of another count": (
-        {"cu_seqlens": cu(0, 20, T), "initial_state": STATE}, ("initial_state has N = 1; expected 2",),
-    ),
-}  # fmt: skip
+@Each
+def test_strides(function: str, name: str) -> None:
+    """A stage refuses them, except of gates; the operator copies. Either way nothing wrong comes out."""
+    arguments = valid(function)
+    odd = {**arguments, name: arguments[name].transpose(-1, -2).contiguous().transpose(-1, -2)}
+    assert not odd[name].is_contiguous()
+    if function != OPERATOR and name not in GATES:
+        message = refusal(function, odd)
+        assert f"{name} isn't contiguous" in message and f"pass {name}.contiguous()" in message
+        return
+    results, expected = (PACKAGE.function(function)(**a) for a in (odd, arguments))
+    for ours, theirs in zip(*(r if isinstance(r, tuple) else (r,) for r in (results, expected)), strict=True):
+        assert ours is theirs or torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("what", VARLEN)
-def test_a_varlen_batch_that_is_wrong(what: str) -> None:
-    arguments, parts = VARLEN[what]
-    refused(OPERATOR, {**good(OPERATOR), **arguments}, *parts)
+def test_expanded_inputs_of_the_operator() -> None:
+    arguments = valid(OPERATOR)
+    wide = {**arguments, "v": arguments["v"][..., :1].expand_as(arguments["v"])}
+    ours, _ = PACKAGE.function(OPERATOR)(**wide)
+    theirs, _ = PACKAGE.function(OPERATOR)(**{**wide, "v": wide["v"].contiguous()})
+    assert torch.equal(ours, theirs)
 
 
-def test_varlen_with_more_than_one_row() -> None:
-    arguments = {n: torch.cat([v, v]) if isinstance(v, torch.Tensor) else v for n, v in good(OPERATOR).items()}
-    refused(OPERATOR, {**arguments, "cu_seqlens": cu(0, T)}, "cu_seqlens is given and B = 2", "B = 1")
+@Each
+def test_not_a_tensor(function: str, name: str) -> None:
+    arguments = valid(function)
+    message = refusal(function, {**arguments, name: arguments[name].tolist()})
+    assert f"{name} is list; expected a tensor [" in message
 
 
-@pytest.mark.parametrize(("name", "dim", "size"), [("q", "K", 257), ("v", "V", 300), ("q", "K", 0)])
-def test_widths_out_of_range(name: str, dim: str, size: int) -> None:
-    arguments = good(OPERATOR)
-    wrong = rand(B, T, H if dim == "K" else HV, size)
-    refused(OPERATOR, {**arguments, name: wrong}, f"{name} has {dim} = {size}; supported: 1 to 256")
+@Each
+def test_none(function: str, name: str) -> None:
+    arguments = {**valid(function), name: None}
+    if (function, name) in OPTIONAL:
+        PACKAGE.function(function)(**arguments)
+    else:
+        assert f"{name} is missing; expected a tensor [" in refusal(function, arguments)
 
 
-def test_value_heads_that_key_heads_do_not_divide() -> None:
-    arguments = {**good(OPERATOR), "q": rand(B, T, 3, K), "k": rand(B, T, 3, K)}
-    refused(OPERATOR, arguments, "HV = 2", "H = 3", "must be a multiple of H")
+@EachDim
+def test_a_width_out_of_range(function: str, name: str, place: int) -> None:
+    dim = SHAPES[function][name].split()[place]
+    if dim not in ("K", "V"):
+        return
+    for size in (0, 257):
+        message = refusal(function, valid(function, **{dim: size}))
+        assert f"has {dim} = {size}; supported: 1 to 256" in message
 
 
-@pytest.mark.parametrize("size", [48, 128, 0, True, 32.0, None])
-def test_a_chunk_size_that_is_not_supported(size: object) -> None:
-    refused(OPERATOR, {**good(OPERATOR), "chunk_size": size}, f"chunk_size is {size!r}; supported: 16, 32, 64")
+@Stage
+def test_heads_that_dont_divide(function: str) -> None:
+    if not any(" H " in dims for dims in SHAPES[function].values()):
+        return
+    for heads, value_heads in ((3, 4), (4, 2)):
+        message = refusal(function, valid(function, H=heads, HV=value_heads))
+        assert f"HV = {value_heads}" in message and f"H = {heads}" in message and "must be a multiple of" in message
 
 
-def test_a_state_in_the_other_layout() -> None:
-    wrong = {"initial_state": STATE.mT.contiguous()}
-    refused(OPERATOR, {**good(OPERATOR), **wrong}, "initial_state has shape (1, 2, 24, 16)", "expected [N, HV, K, V]")
+@Stage
+@pytest.mark.parametrize("dim", ["H", "HV"])
+def test_no_heads(function: str, dim: str) -> None:
+    if any(dim in dims.split() for dims in SHAPES[function].values()):
+        assert f"has {dim} = 0; expected at least 1" in refusal(function, valid(function, **{dim: 0}))
 
 
-UNSUPPORTED: list[tuple[str, str, object]] = [
-    (OPERATOR, "use_qk_l2norm_in_kernel", True),
-    (OPERATOR, "use_beta_sigmoid_in_kernel", True),
-    (OPERATOR, "allow_neg_eigval", True),
-    (OPERATOR, "cp_context", object()),
-    ("chunk_gated_delta_rule_fwd_h", "gk", rand(B, T, HV, K)),
-    ("chunk_fwd_o", "g_gamma", rand(HV)),
-    ("chunk_local_cumsum", "use_graph", True),
-]
+@pytest.mark.parametrize("function", TAKES_CHUNK_SIZE)
+@pytest.mark.parametrize("size", [48, 128, 0, -16, 64.0, True, "64", None])
+def test_a_chunk_size_that_isnt_built(function: str, size: object) -> None:
+    message = refusal(function, {**valid(function), "chunk_size": size})
+    assert f"chunk_size is {size!r}; supported: 16, 32, 64" in message
 
 
-@pytest.mark.parametrize(("function", "name", "value"), UNSUPPORTED, ids=[f"{f}.{n}" for f, n, _ in UNSUPPORTED])
-def test_what_the_signature_has_and_the_kernels_do_not(function: str, name: str, value: object) -> None:
-    refused(function, {**good(function), name: value}, f"{name} is ", "isn't supported")
+@pytest.mark.parametrize("function", ["solve_tril", "recompute_w_u_fwd"])
+@pytest.mark.parametrize("size", [0, 48, 128])
+def test_a_chunk_size_shown_by_a_tensor(function: str, size: int) -> None:
+    assert f"A has BT = {size}; supported: 16, 32, 64" in refusal(function, valid(function, BT=size))
+
+
+def test_two_chunk_sizes() -> None:
+    message = refusal("chunk_fwd_o", {**valid("chunk_fwd_o"), "chunk_size": 32})
+    assert "h has NT = 2; expected 1, as 20 rows in chunks of 32 has" in message
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "default"),
+    [
+        ("chunk_local_cumsum", "use_graph", False),
+        ("chunk_gated_delta_rule_fwd_h", "gk", None),
+        ("chunk_fwd_o", "g_gamma", None),
+        (OPERATOR, "use_qk_l2norm_in_kernel", False),
+        (OPERATOR, "use_beta_sigmoid_in_kernel", False),
+        (OPERATOR, "allow_neg_eigval", False),
+        (OPERATOR, "cp_context", None),
+    ],
+)
+def test_an_option_that_isnt_built(function: str, name: str, default: object) -> None:
+    for value, text in ((True, "True"), (torch.zeros(2), "a tensor"), ("yes", "'yes'")):
+        message = refusal(function, {**valid(function), name: value})
+        assert f"{name} is {text}; it isn't supported, leave it {default!r}" in message
+    for value in (default, None):
+        PACKAGE.function(function)(**valid(function), **{name: value})
 
 
 @pytest.mark.parametrize("function", ["chunk_local_cumsum", "chunk_scaled_dot_kkt_fwd", "solve_tril"])
-def test_an_output_dtype_that_is_not_supported(function: str) -> None:
-    refused(function, {**good(function), "output_dtype": torch.float64}, "output_dtype is torch.float64", "allowed: ")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, "float32"])
+def test_an_output_dtype_that_isnt_built(function: str, dtype: object) -> None:
+    message = refusal(function, {**valid(function), "output_dtype": dtype})
+    assert f"output_dtype is {dtype}; allowed: " in message and "torch.float32" in message
 
 
-@pytest.mark.parametrize("name", ["q", "k", "v", "g", "beta"])
-def test_a_gradient_is_refused_and_no_grad_is_not(name: str) -> None:
-    arguments = good(OPERATOR)
-    arguments[name] = arguments[name].requires_grad_()
-    refused(OPERATOR, arguments, f"{name} requires grad", "torch.no_grad()")
-    with torch.no_grad():
-        PACKAGE.function(OPERATOR)(**arguments)
+@pytest.mark.parametrize("function", ["chunk_local_cumsum", "chunk_fwd_o", OPERATOR])
+@pytest.mark.parametrize("scale", ["1", float("nan"), float("inf"), True, [1.0]])
+def test_a_scale_that_is_no_number(function: str, scale: object) -> None:
+    message = refusal(function, {**valid(function), "scale": scale})
+    assert f"scale is {scale!r}; expected a finite number or None" in message
 
 
-@pytest.mark.parametrize("name", ["q", "k", "v", "beta"])
-def test_a_missing_tensor(name: str) -> None:
-    refused(OPERATOR, {**good(OPERATOR), name: None}, f"{name} is missing; expected a tensor [B, T, ")
-
-
-def test_tensors_on_the_cpu_without_the_interpreter() -> None:
-    code = (
-        "import torch; from generated.gdn import solve_tril\n"
-        "try: solve_tril(torch.zeros(1, 16, 1, 16))\n"
-        "except ValueError as error: print(error)"
-    )
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert "solve_tril: A is on cpu; expected an NPU or a CUDA GPU" in done.stdout, done.stderr
-
-
-# ---------------------------------------------------------------- what must work
-
-
-def finite(value: torch.Tensor) -> bool:
-    return bool(torch.isfinite(value.float()).all())
-
-
-def test_no_rows() -> None:
-    arguments = {n: v[:, :0] if isinstance(v, torch.Tensor) else v for n, v in good(OPERATOR).items()}
-    o, state = PACKAGE.function(OPERATOR)(**arguments, initial_state=STATE, output_final_state=True)
-    assert o.shape == (B, 0, HV, V)
-    assert torch.equal(state, STATE)
-
-
-def test_a_batch_of_empty_sequences() -> None:
-    arguments = {n: v[:, :0] if isinstance(v, torch.Tensor) else v for n, v in good(OPERATOR).items()}
-    _, state = PACKAGE.function(OPERATOR)(**arguments, cu_seqlens=cu(0, 0, 0), output_final_state=True)
-    assert state.shape == (2, HV, K, V)
-    assert not state.any()
-
-
-def test_one_row() -> None:
-    arguments = {n: v[:, :1] if isinstance(v, torch.Tensor) else v for n, v in good(OPERATOR).items()}
-    assert finite(PACKAGE.function(OPERATOR)(**arguments)[0])
-
-
-def _reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How often a tensor has been read back to the host."""
-    count = 0
-    real = torch.Tensor.tolist
-
-    def counting(self: torch.Tensor) -> Any:
-        nonlocal count
-        count += 1
-        return real(self)
-
-    monkeypatch.setattr(torch.Tensor, "tolist", counting)
-    return lambda: count
-
-
-def test_a_second_call_reads_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    bounds, reads = cu(0, 7, T), _reads(monkeypatch)
-    call = PACKAGE.function(OPERATOR)
-    first = call(**good(OPERATOR), cu_seqlens=bounds)[0]
-    before = reads()
-    second = call(**good(OPERATOR), cu_seqlens=bounds)[0]
-    assert before >= 1 and reads() == before
-    assert torch.equal(first, second)
-
-
-def test_a_change_in_place_is_noticed() -> None:
-    bounds, call = cu(0, 7, T), PACKAGE.function(OPERATOR)
-    call(**good(OPERATOR), cu_seqlens=bounds)
-    bounds[1] = 30
-    ours = call(**good(OPERATOR), cu_seqlens=bounds)[0]
-    assert torch.equal(ours, call(**good(OPERATOR), cu_seqlens=cu(0, 30, T))[0])
-    bounds[1] = 50
-    refused(OPERATOR, {**good(OPERATOR), "cu_seqlens": bounds}, "falls from 50 to 40")
+def test_a_state_in_the_other_layout() -> None:
+    message = refusal(OPERATOR, {**valid(OPERATOR), "state_v_first": True})
+    assert "initial_state has shape (2, 4, 24, 40)" in message and "expected [N, HV, V, K] with V = 40" in message
 
 
 def test_a_16_bit_state_is_widened() -> None:
-    call = PACKAGE.function(OPERATOR)
-    half = STATE.bfloat16()
-    ours = call(**good(OPERATOR), initial_state=half)[0]
-    assert torch.equal(ours, call(**good(OPERATOR), initial_state=half.float())[0])
+    state = valid(OPERATOR)["initial_state"].bfloat16()
+    ours, theirs = (
+        PACKAGE.function(OPERATOR)(**{**valid(OPERATOR), "initial_state": s}) for s in (state, state.float())
+    )
+    assert torch.equal(ours[0], theirs[0])
+
+
+@pytest.mark.parametrize("name", SHAPES[OPERATOR])
+def test_gradients(name: str) -> None:
+    arguments = valid(OPERATOR)
+    arguments[name].requires_grad_()
+    message = refusal(OPERATOR, arguments)
+    assert f"{name} requires grad and there is no backward yet; call it under torch.no_grad()" in message
+    with torch.no_grad():
+        o, _ = PACKAGE.function(OPERATOR)(**arguments)
+    assert not o.requires_grad
+
+
+@Stage
+def test_varlen_in_a_batch(function: str) -> None:
+    arguments = {**valid(function), "cu_seqlens": torch.tensor([0, 20])}
+    assert "cu_seqlens is given and B = 2; pack the sequences into one row, B = 1" in refusal(function, arguments)
+
+
+@Stage
+def test_states_of_another_number_of_sequences(function: str) -> None:
+    if "initial_state" in SHAPES[function]:
+        arguments = {**packed(function, 0, 7, 20), "cu_seqlens": torch.tensor([0, 7, 7, 20])}
+        assert "initial_state has N = 2; expected 3, as cu_seqlens has" in refusal(function, arguments)

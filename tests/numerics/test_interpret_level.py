@@ -12,9 +12,11 @@ import torch
 
 from kgen.errors import KgenError
 from kgen.spec.load import load_spec
-from kgen.verify.cases import GdnCase, gdn_cases
+from kgen.verify.cases import GdnCase, gdn_cases, make_inputs, widened
 from kgen.verify.interpret_level import run_call, run_case, stage_calls
 from kgen.verify.package import load_package
+from kgen.verify.program_level import gdn_references
+from kgen.verify.references.gdn import recurrent_gated_delta_rule
 from kgen.verify.rows import Row
 from kgen.verify.run import LEVELS, select, verify_rows
 
@@ -66,6 +68,12 @@ def test_widths_that_no_tile_divides(dims: tuple[int, int], dtype: str, layout: 
     assert_all_pass(run_case(SPEC, PACKAGE, case), case)
 
 
+def test_widths_of_one() -> None:
+    """In fp32: keys of one component are all equal, and 16-bit inverses of such chunks are off by half a percent."""
+    case = replace(RAGGED, dims=(1, 1), dtype="fp32")
+    assert_all_pass(run_case(SPEC, PACKAGE, case), case)
+
+
 @pytest.mark.parametrize("target", ["cuda_sm90", "Ascend950PR", "an unknown chip"])
 @pytest.mark.parametrize("chunk_size", [16, 32, 64])
 def test_other_targets_tiles_and_access_modes(target: str, chunk_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +106,6 @@ def test_equal_keys_and_no_decay_stay_accurate() -> None:
     same = k.expand(2, 64, 1, 60).contiguous()
     beta = torch.full((2, 64, 2), 0.999)
     v = torch.randn(2, 64, 2, 48, generator=generator)
-    from kgen.verify.references.gdn import recurrent_gated_delta_rule
-
     o, _ = PACKAGE.function("chunk_gated_delta_rule")(same, same, v, None, beta, chunk_size=case.chunk_size)
     expected, _ = recurrent_gated_delta_rule(same, same, v, None, beta)
     assert (o - expected).square().mean().sqrt() <= 1e-5 * expected.square().mean().sqrt()
@@ -118,9 +124,6 @@ def test_the_recurrence_without_new_values() -> None:
 
 def prepared(case: GdnCase) -> tuple[dict[str, torch.Tensor | None], dict[str, torch.Tensor | None]]:
     """A case's inputs and references."""
-    from kgen.verify.cases import make_inputs, widened
-    from kgen.verify.program_level import gdn_references
-
     inputs = make_inputs(case)
     return inputs, gdn_references(case, widened(inputs))
 
