@@ -61,7 +61,7 @@ def main() -> int:
     classes: dict[str, list[bool]] = {}
     admitted_bad = rejected_good = 0
     for v, r in zip(points, results, strict=True):
-        values = {**dict(v.tiles), "BT": v.chunk}
+        values = {**dict(v.tiles), sources.loaded.spec.chunk: v.chunk}
         t = found[v.kernel][32 if v.dtype == "fp32" else 16]
         s, p, l1, l0c = (tree_value(x, values) for x in (t.ub_sum, t.ub, t.l1, t.l0c))
         inside = all(n <= m * (1 - plan.margin) for n, m in zip((p, l1, l0c), limit, strict=True))

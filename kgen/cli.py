@@ -17,6 +17,8 @@ from kgen.errors import KgenBug, KgenError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from kgen.verify.rows import Row
+
 app = typer.Typer(
     name="kgen",
     help="Ascend NPU kernels from an op spec and tile programs.",
@@ -156,7 +158,7 @@ def _explain(spec: Path, kernel: str) -> None:
     sources = read(spec)
     kernels = lowered(sources)
     found = plan_for(sources, kernels, default_folder(spec, sources.loaded.spec.name))
-    typer.echo(explain_text(kernel, kernels, found, placement_of(sources.targets)))
+    typer.echo(explain_text(kernel, sources.loaded.spec, kernels, found, placement_of(sources.targets)))
 
 
 @app.command("compile")
@@ -215,21 +217,24 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check an operator's numbers against references."""
+    from dataclasses import asdict
+
     from kgen.pipeline import default_folder, read
-    from kgen.verify.run import verify_rows
+    from kgen.verify.run import LEVELS, verify_rows
 
     folder = package or default_folder(spec, read(spec).loaded.spec.name)
-    rows = [row.as_dict() for row in verify_rows(spec, folder, level or ["program", "interpret"], cases, only)]
-    failed = [r for r in rows if not r["passed"]]
+    rows = list(verify_rows(spec, folder, level or LEVELS, cases, only))
+    failed = [r for r in rows if not r.passed]
     if as_json:
-        _print_json(rows)
+        _print_json([row.as_dict() for row in rows])
     else:
-        worst: dict[tuple[str, str], dict[str, Any]] = {}
+        worst: dict[tuple[str, str], Row] = {}
         for row in rows:
-            key = (row["level"], row["kernel"])
-            if key not in worst or row["rel_rms"] > worst[key]["rel_rms"]:
-                worst[key] = row
-        _table(failed or list(worst.values()), ("level", "kernel", "case", "rel_rms", "max_abs", "passed"))
+            key = (row.level, row.kernel)
+            worst[key] = max(worst.get(key, row), row, key=lambda r: r.rel_rms)
+        shown = [{**asdict(r), "passed": r.passed} for r in failed or worst.values()]
+        columns = ("level", "kernel", "case", "rel_rms", "max_abs", "passed")
+        _table(shown, (*columns, "problem") if failed else columns)
         typer.echo(f"{len(rows) - len(failed)} of {len(rows)} passed")
     if failed:
         raise typer.Exit(1)

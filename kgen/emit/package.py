@@ -17,7 +17,7 @@ from kgen.errors import KgenBug, KgenError
 from kgen.ir.nodes import Kernel, Name
 from kgen.ir.rewrite import exprs
 from kgen.ir.tables import TileTable
-from kgen.spec.models import DimKind, Param, ParamKind, Spec, Step
+from kgen.spec.models import Param, ParamKind, Spec, Step
 
 MAX_NAME = 49  # the NPU runtime keeps the last 49 characters of a kernel's name (K504)
 
@@ -189,12 +189,11 @@ def _launcher_model(spec: Spec, k: Lowered, arguments: KernelArguments) -> dict[
 
 def _facts(spec: Spec) -> dict[str, str]:
     limits = {n: d.max for n, d in spec.dims.items() if d.max is not None}
-    chunk, dim = next((n, d) for n, d in spec.dims.items() if d.kind is DimKind.CHUNK)
     groups = {n: d.group_of for n, d in spec.dims.items() if d.group_of}
     return {
         "max": literal(limits),
-        "chunk": quoted(chunk),
-        "chunks": repr(dim.values),
+        "chunk": quoted(spec.chunk),
+        "chunks": repr(spec.chunks),
         "dtypes": literal({k: tuple(v) for k, v in spec.dtypes.items()}),
         "shared": literal(tuple(spec.dtypes)),
         "groups": literal(groups),
@@ -216,7 +215,6 @@ def _tiles_model(spec: Spec, t: TileTable) -> dict[str, Any]:
             ]
             lines += [f"{'if' if not lines else 'elif'} bits == {bits}:", *(line[4:] for line in body)]
         expressions.append({"kernel": kernel, "arguments": ["*", *names], "lines": [*lines, "return ub, l1, l0c"]})
-    chunk = next(n for n, d in spec.dims.items() if d.kind is DimKind.CHUNK)
     own, same = _distinct(t)
     return {
         "default_target": t.default_target,
@@ -235,7 +233,7 @@ def _tiles_model(spec: Spec, t: TileTable) -> dict[str, Any]:
         },
         "same": same,
         "expressions": expressions,
-        "chunk_dim": chunk,
+        "chunk_dim": spec.chunk,
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from kgen.errors import KgenError, Location, nearest
 from kgen.ir.nodes import Axis, IndexVar, Span, Type
-from kgen.spec.models import DimKind, Spec, Tensor
+from kgen.spec.models import Spec, Tensor
 
 
 def flag_of(tensor: str) -> str:
@@ -98,7 +98,7 @@ class Scope:
 
     @property
     def chunk_dim(self) -> str:
-        return next(n for n, d in self.spec.dims.items() if d.kind is DimKind.CHUNK)
+        return self.spec.chunk
 
     def whole_axis(self, dim: str) -> Axis:
         """A whole static dim as an axis: one tile covers it, so its tile symbol is at least the dim."""

@@ -40,7 +40,7 @@ class Context:
 
     def one(self, kind: DimKind) -> str:
         """The name of the only dim of a kind (`T` for rows, `BT` for chunk …)."""
-        return next(n for n, d in self.spec.dims.items() if d.kind is kind)
+        return self.spec.one(kind)
 
     def program_dims(self, param: str) -> tuple[str, ...]:
         """The tensor's dims without the head, as a program indexes them."""

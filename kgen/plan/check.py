@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kgen.errors import KgenError, Location
+from kgen.errors import KgenError
 from kgen.ir.nodes import Kernel
-from kgen.plan.record import Entry, Expressions, Plan
-from kgen.spec.models import DimKind, Spec
+from kgen.plan.record import Entry, Expressions, Plan, broken
+from kgen.spec.models import Spec
 
 
 def check_plan(plan: Plan, spec: Spec, kernels: dict[str, Kernel], path: Path) -> None:
     """Every entry names what the spec has, with tiles that the kernel can run; no key stands twice."""
 
-    def refuse(what: str) -> KgenError:
-        return KgenError(
-            f"the recorded plan doesn't fit the spec: {what}",
-            code="plan-broken",
-            location=Location(str(path)),
-            hint="make it anew with `kgen plan SPEC --force`, or delete it",
-        )
+    def refuse(why: str) -> KgenError:
+        return broken(path, why, "doesn't fit the spec")
 
     if plan.operator != spec.name:
         raise refuse(f"it is for operator {plan.operator}, the spec is {spec.name}")
@@ -36,7 +31,7 @@ def check_plan(plan: Plan, spec: Spec, kernels: dict[str, Kernel], path: Path) -
     for name, widths in plan.expressions.items():
         if name not in spec.kernels:
             raise refuse(f"expressions of {name}, which isn't a kernel")
-        known = {_chunk(spec)[0], *(f"B{d}" for d in spec.kernels[name].tiles)}
+        known = {spec.chunk, *(f"B{d}" for d in spec.kernels[name].tiles)}
         for expressions in widths.values():
             if extra := _symbols(expressions) - known:
                 raise refuse(f"expressions of {name} use {sorted(extra)[0]}; known: {', '.join(sorted(known))}")
@@ -49,8 +44,8 @@ def _wrong(e: Entry, spec: Spec, kernels: dict[str, Kernel]) -> str:
     tiled = spec.kernels[e.kernel].tiles
     if e.target not in spec.targets:
         return f"{e.target} isn't a target"
-    if e.chunk not in _chunk(spec)[1]:
-        return f"chunk {e.chunk} isn't one of {_chunk(spec)[1]}"
+    if e.chunk not in spec.chunks:
+        return f"chunk {e.chunk} isn't one of {spec.chunks}"
     if list(e.widths) != list(tiled) or any(w not in spec.buckets[d] for d, w in e.widths.items()):
         return f"widths {e.widths} aren't buckets of {', '.join(tiled) or 'no dim'}"
     if list(e.tiles) != [f"B{d}" for d in tiled]:
@@ -62,10 +57,6 @@ def _wrong(e: Entry, spec: Spec, kernels: dict[str, Kernel]) -> str:
         if dim in kernels[e.kernel].whole and size < e.widths[dim]:
             return f"B{dim} = {size} doesn't cover {dim} = {e.widths[dim]}, which {e.kernel} keeps in one tile"
     return ""
-
-
-def _chunk(spec: Spec) -> tuple[str, tuple[int, ...]]:
-    return next((n, d.values) for n, d in spec.dims.items() if d.kind is DimKind.CHUNK)
 
 
 def _symbols(expressions: Expressions) -> set[str]:

@@ -10,7 +10,7 @@ from kgen.ir.nodes import Kernel
 from kgen.plan.peak import Trees, peak, trees
 from kgen.plan.record import Bits, Entry, Expressions, Plan, Rejected
 from kgen.plan.tiles import MARGIN, Candidate, keys, ranked
-from kgen.spec.models import Bound, DimKind, Spec
+from kgen.spec.models import Bound, Spec
 from kgen.spec.targets import Placement, Target
 
 
@@ -61,10 +61,9 @@ def _recorded(t: Trees) -> Expressions:
 
 def entries_of(spec: Spec, kernel: Kernel, found: dict[int, Trees], target: Target) -> list[Entry]:
     """A kernel's rows for one target: operand widths, chunks, buckets."""
-    chunks = next(d.values for d in spec.dims.values() if d.kind is DimKind.CHUNK)
     out = []
     for bits in (16, 32):
-        for chunk in chunks:
+        for chunk in spec.chunks:
             for widths in keys(spec, spec.kernels[kernel.name]):
                 rows = ranked(spec, kernel, found[bits], target, bits, chunk, widths)
                 # a GPU is an oracle, not what kgen plans for: what it can't hold has no entry, and a call says so

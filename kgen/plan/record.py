@@ -93,21 +93,21 @@ def load_plan(path: Path) -> Plan | None:
         if not path.is_file():
             return None
         if path.is_symlink():  # in a stranger's change it could lead to any file
-            raise _broken(path, "it is a link")
+            raise broken(path, "it is a link")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise _broken(path, error.strerror or "unreadable") from None
+        raise broken(path, error.strerror or "unreadable") from None
     if len(data) > MAX_BYTES:
-        raise _broken(path, f"larger than {MAX_BYTES} bytes")
+        raise broken(path, f"larger than {MAX_BYTES} bytes")
     try:
         plan = _ADAPTER.validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(p) for p in first["loc"])
-        raise _broken(path, f"{where or 'the file'}: {first['msg']}") from None
+        raise broken(path, f"{where or 'the file'}: {first['msg']}") from None
     except RecursionError:
-        raise _broken(path, "nested too deeply") from None
+        raise broken(path, "nested too deeply") from None
     for name, widths in plan.expressions.items():
         for bits, expressions in widths.items():
             for memory in Expressions.model_fields:
@@ -115,35 +115,36 @@ def load_plan(path: Path) -> Plan | None:
     return plan
 
 
-def _broken(path: Path, why: str) -> KgenError:
+def broken(path: Path, why: str, what: str = "can't be used") -> KgenError:
+    """A record that nothing may be made from. Planning anew needs --force: without it the record is read first."""
     return KgenError(
-        f"the recorded plan can't be used: {why[:300]}",
+        f"the recorded plan {what}: {why[:300]}",
         code="plan-broken",
         location=Location(str(path)),
-        hint="make it anew with `kgen plan SPEC`, or delete it",
+        hint="make it anew with `kgen plan SPEC --force`, or delete it",
     )
 
 
 def check_tree(tree: object, path: Path, where: str, depth: int = 0) -> int:
     """An expression is an integer, an identifier, or an operator over expressions, nothing else; its size in nodes."""
     if depth > MAX_TREE_DEPTH:
-        raise _broken(path, f"{where} is nested too deeply")
+        raise broken(path, f"{where} is nested too deeply")
     if isinstance(tree, bool) or not isinstance(tree, (int, str, list, tuple)):
-        raise _broken(path, f"{where} holds {type(tree).__name__}")
+        raise broken(path, f"{where} holds {type(tree).__name__}")
     if isinstance(tree, int) and not 0 <= tree <= MAX_INTEGER:
-        raise _broken(path, f"{where} holds a number that isn't from 0 to {MAX_INTEGER}")
+        raise broken(path, f"{where} holds a number that isn't from 0 to {MAX_INTEGER}")
     if isinstance(tree, str) and not (tree.isascii() and tree.isidentifier() and len(tree) <= 16):
-        raise _broken(path, f"{where} holds {tree[:40]!r}, which isn't a symbol")
+        raise broken(path, f"{where} holds {tree[:40]!r}, which isn't a symbol")
     if isinstance(tree, (list, tuple)):
         if len(tree) < 2 or tree[0] not in OPERATORS:
-            raise _broken(path, f"{where} holds an unknown operator")
+            raise broken(path, f"{where} holds an unknown operator")
         if tree[0] == "ceildiv" and not (len(tree) == 3 and isinstance(tree[2], int) and tree[2] > 0):
-            raise _broken(path, f"{where} holds a ceildiv that isn't of two, the second a number above 0")
+            raise broken(path, f"{where} holds a ceildiv that isn't of two, the second a number above 0")
         size = 1
         for part in tree[1:]:
             size += check_tree(part, path, where, depth + 1)
             if size > MAX_TREE_NODES:
-                raise _broken(path, f"{where} is larger than {MAX_TREE_NODES} terms")
+                raise broken(path, f"{where} is larger than {MAX_TREE_NODES} terms")
         return size
     return 1
 

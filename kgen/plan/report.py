@@ -7,6 +7,8 @@ from typing import Any, Literal
 from kgen.errors import KgenError, nearest
 from kgen.ir.nodes import Kernel
 from kgen.plan.record import Entry, Plan, tree_source
+from kgen.spec.models import Spec
+from kgen.spec.targets import Placement
 
 
 def variant_name(e: Entry) -> str:
@@ -41,7 +43,7 @@ def _row(plan: Plan, e: Entry) -> dict[str, Any]:
     }
 
 
-def explain_text(name: str, kernels: dict[str, Kernel], plan: Plan, placement: Any) -> str:
+def explain_text(name: str, spec: Spec, kernels: dict[str, Kernel], plan: Plan, placement: Placement) -> str:
     """The memory model of one kernel: expressions, the program point of the peak, what lives there, why rivals lost."""
     if name not in kernels:
         raise KgenError(f"no kernel {name!r}", code="kernel-unknown", hint=nearest(name, kernels))
@@ -60,7 +62,7 @@ def explain_text(name: str, kernels: dict[str, Kernel], plan: Plan, placement: A
     entries = [e for e in plan.entries if e.kernel == name]
     for e in _shown(entries):
         lines += ["", *_entry_lines(e)]
-        point, live = live_at_peak(found[e.bits], placement, {**e.tiles, "BT": e.chunk})
+        point, live = live_at_peak(found[e.bits], placement, {**e.tiles, spec.chunk: e.chunk})
         lines.append(f"  live at the peak (program point {point}):")
         lines += [f"    {size:>8}  {text}" for size, text in live]
         for r in e.rejected[:6]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kgen.ir.nodes import Kernel
 from kgen.ir.tables import TileTable
 from kgen.plan.record import Plan, tree_source
-from kgen.spec.models import DimKind, Spec
+from kgen.spec.models import Spec
 from kgen.spec.targets import AccessMode, Target
 
 CUDA_REGISTER_BYTES = 262_144  # of one multiprocessor: 65536 registers of 4 bytes
@@ -47,12 +47,11 @@ def tile_table(spec: Spec, kernels: dict[str, Kernel], plan: Plan, targets: list
 
 def _expressions(spec: Spec, plan: Plan) -> dict[str, tuple[tuple[str, ...], dict[str, tuple[str, str, str]]]]:
     """UB, L1 and L0C of each tiled kernel as source, by bits of the operands."""
-    chunk = next(n for n, d in spec.dims.items() if d.kind is DimKind.CHUNK)
     out: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, str, str]]]] = {}
     for name, widths in plan.expressions.items():
         entry = spec.kernels.get(name)
         if entry is not None and entry.tiles:
-            arguments = ("bits", chunk, *(f"B{d}" for d in entry.tiles))
+            arguments = ("bits", spec.chunk, *(f"B{d}" for d in entry.tiles))
             sources: dict[str, tuple[str, str, str]] = {}
             for bits, e in widths.items():
                 sources[bits] = (tree_source(e.ub), tree_source(e.l1), tree_source(e.l0c))

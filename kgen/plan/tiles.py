@@ -54,10 +54,10 @@ def ranked(
 ) -> list[Candidate]:
     """Candidates that fit, best first, then those that don't, with the reason."""
     limit = limits(target)
-    out = [
-        _judge(found, limit, tiles, chunk, traffic(kernel, tiles, widths, bits, chunk))
-        for tiles in sizes(spec.kernels[kernel.name], kernel.whole, widths)
-    ]
+    out = []
+    for tiles in sizes(spec.kernels[kernel.name], kernel.whole, widths):
+        known = {**tiles, spec.chunk: chunk}
+        out.append(_judge(found, limit, tiles, known, traffic(kernel, known, widths, bits)))
     return sorted(out, key=lambda c: (not c.fits, c.traffic, -sum(c.tiles.values())))
 
 
@@ -66,8 +66,9 @@ def used(side_by_side: int, packed: int, capacity: int) -> int:
     return side_by_side if side_by_side <= capacity else packed
 
 
-def _judge(found: Trees, limit: tuple[int, int, int], tiles: dict[str, int], chunk: int, moved: int) -> Candidate:
-    values = {**tiles, "BT": chunk}
+def _judge(
+    found: Trees, limit: tuple[int, int, int], tiles: dict[str, int], values: dict[str, int], moved: int
+) -> Candidate:
     packed, l1, l0c = (tree_value(t, values) for t in (found.ub, found.l1, found.l0c))
     # no reuse while everything fits side by side: then the peak is the sum
     ub = used(tree_value(found.ub_sum, values), packed, limit[0])

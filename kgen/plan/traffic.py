@@ -10,10 +10,9 @@ from kgen.ir.nodes import Access, Assign, If, Kernel, Load, Loop, Stmt, StoreTil
 from kgen.ir.rewrite import stmt_exprs, walk_expr
 
 
-def traffic(kernel: Kernel, tiles: dict[str, int], widths: dict[str, int], bits: int, chunk: int) -> int:
-    """Bytes for one chunk of one head. `tiles` by symbol (`BK`), `widths` by dim (`K`)."""
-    sizes = {**tiles, "BT": chunk}
-    trips = {f"i_{dim.lower()}": -(-widths[dim] // tiles[f"B{dim}"]) for dim in widths if f"B{dim}" in tiles}
+def traffic(kernel: Kernel, sizes: dict[str, int], widths: dict[str, int], bits: int) -> int:
+    """Bytes for one chunk of one head. `sizes` of tiles and the chunk by symbol (`BK`, `BT`), `widths` by dim (`K`)."""
+    trips = {f"i_{dim.lower()}": -(-widths[dim] // sizes[f"B{dim}"]) for dim in widths if f"B{dim}" in sizes}
     in_tasks = 1
     for stmt in kernel.body[0].body if isinstance(kernel.body[0], Loop) else ():
         if isinstance(stmt, Assign) and stmt.target in trips:

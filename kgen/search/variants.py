@@ -179,11 +179,11 @@ def make_variant(
         r for r in kernel.runtime if r in TABLES and not varlen
     ]
     constants: dict[str, int | bool | None] = dict.fromkeys(absent)
-    chunk = next(n for n, d in spec.dims.items() if d.kind is DimKind.CHUNK)
     known: dict[str, int | bool] = {
         **{n: (KEY_HEADS if d.group_of is None else HEADS) for n, d in spec.dims.items() if d.kind is DimKind.HEADS},
         **{n: d.max or 0 for n, d in spec.dims.items() if d.kind is DimKind.STATIC},
-        **widths, chunk: entry.chunk, **entry.tiles, **flags, **{f"USE_{p.upper()}": bool(d) for p, d in given.items()},
+        **widths, spec.chunk: entry.chunk, **entry.tiles, **flags,
+        **{f"USE_{p.upper()}": bool(d) for p, d in given.items()},
         "IS_VARLEN": varlen, "TAIL_MODE": tail, "BLOCK_PTR": True,
     }  # fmt: skip
     constants |= {c: known[c] for c in kernel.constexprs}

@@ -160,7 +160,7 @@ def _param_switch(look: Lookup, param: Param, returns: tuple[str, ...], at: Path
 
 
 def _param_chunk(look: Lookup, param: Param, returns: tuple[str, ...], at: Path) -> None:
-    values = next(dim.values for dim in look.spec.dims.values() if dim.kind is DimKind.CHUNK)
+    values = look.spec.chunks
     integer = isinstance(param.default, int) and not isinstance(param.default, bool)
     fits = param.required or (integer and param.default in values)
     _default(look, param, at, fits, f"one of {', '.join(map(str, values))}")

@@ -193,3 +193,17 @@ class Spec(Model):
     targets: tuple[Identifier, ...]
     buckets: dict[Identifier, tuple[Annotated[StrictInt, Field(ge=16, le=1024)], ...]]
     edge_shapes: tuple[Shape, ...] = ()
+
+    def one(self, kind: DimKind) -> str:
+        """The name of the only dim of a kind (`T` for rows, `BT` for chunk …)."""
+        return next(n for n, d in self.dims.items() if d.kind is kind)
+
+    @property
+    def chunk(self) -> str:
+        """The name of the chunk dim, whose size is a constexpr of every kernel (`BT`)."""
+        return self.one(DimKind.CHUNK)
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The chunk sizes that a call may ask for, in rows."""
+        return self.dims[self.chunk].values

@@ -117,7 +117,10 @@ class _Builder:
                 self._document(event)
         if self._root is None or self._root.data is None:
             raise self._error(
-                "spec-empty", "the file is empty", Span(0, 0, 0), "`kgen new` writes a spec to start from"
+                "spec-empty",
+                "the file is empty",
+                Span(0, 0, 0),
+                "start from specs/gdn.yaml; `kgen schema` prints every field",
             )
         return self._root
 

@@ -17,7 +17,7 @@ from kgen.verify.rows import Row
 
 LEVELS = ("program", "interpret")
 ELSEWHERE = {
-    "lint": "run `kgen lint` on the package",
+    "lint": "not available yet; the levels so far are program and interpret",
     "compile": "run `kgen compile` on the spec",
     "execute": "not available yet; the levels so far are program and interpret",
     "device": "not available yet; the levels so far are program and interpret",

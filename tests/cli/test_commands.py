@@ -6,7 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kgen.cli import app
+from kgen.verify import run
+from kgen.verify.rows import Row
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -98,3 +106,15 @@ def test_an_unknown_target_is_one_clear_error() -> None:
     done = kgen("compile", "specs/gdn.yaml", "--target", "Ascend910B9")
     assert done.returncode == 2
     assert "Ascend910B2" in done.stderr
+
+
+def test_verify_shows_what_could_not_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(*_: object) -> Iterator[Row]:
+        for kernel, error in (("chunk_fwd_o", 1e-9), ("chunk_fwd_o", float("inf")), ("solve_tril", 1e-3)):
+            yield Row(kernel, "o", "a-case", "interpret", error, error, 1e-2, "" if error < 1 else "not finite")
+
+    monkeypatch.setattr(run, "verify_rows", rows)
+    done = CliRunner().invoke(app, ["verify", str(ROOT / "specs" / "gdn.yaml")])
+    assert done.exit_code == 1, done.output
+    assert "2 of 3 passed" in done.output
+    assert "inf" in done.output and "not finite" in done.output

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import re
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +14,9 @@ import pytest
 
 from kgen.errors import KgenError
 from kgen.pipeline import lowered, plan_inputs, read, recorded_plan
-from kgen.plan.record import Plan, dump_plan, load_plan
+from kgen.plan.choose import placement_of, predicted_plan
+from kgen.plan.record import Plan, dump_plan, load_plan, tree_source
+from kgen.plan.report import explain_text
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORD = ROOT / "generated" / "gdn" / "plan.json"
@@ -83,7 +87,7 @@ def _refused(plan: Plan, tmp_path: Path, message: str) -> None:
         recorded_plan(SOURCES, KERNELS, path)
     assert caught.value.code == "plan-broken"
     assert message in caught.value.message
-    assert "kgen plan" in caught.value.hint
+    assert "kgen plan SPEC --force" in caught.value.hint
 
 
 # ---------------------------------------------------------------- tiles at run time
@@ -121,3 +125,18 @@ def test_the_expression_never_chooses_more_than_a_memory_holds(tiles: ModuleType
         chosen = tiles.choose(kernel, "Ascend910B4", bits, {"BT": chunk, "K": K, "V": V})
         needed = tiles.BYTES[kernel](bits=bits, BT=chunk, **chosen)
         assert all(n <= limit for n, limit in zip(needed, tiles.CAPACITY["Ascend910B2"], strict=True))
+
+
+def test_a_chunk_by_another_name_is_planned_alike(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "specs", tmp_path / "specs")
+    path = tmp_path / "specs" / "gdn.yaml"
+    path.write_text(re.sub(r"\bBT\b", "BC", path.read_text(encoding="utf-8")), encoding="utf-8")
+    sources = read(path)
+    kernels = lowered(sources)
+    plan = predicted_plan(sources.loaded.spec, kernels, sources.targets, "0" * 64)
+    ours = predicted_plan(SPEC, KERNELS, SOURCES.targets, "0" * 64)
+    assert plan.entries == ours.entries
+    assert "BC" in tree_source(plan.expressions["chunk_fwd_o"]["16"].ub)
+    assert "live at the peak" in explain_text(
+        "chunk_fwd_o", sources.loaded.spec, kernels, plan, placement_of(sources.targets)
+    )

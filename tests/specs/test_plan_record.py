@@ -111,7 +111,7 @@ def test_a_bad_plan_is_refused(tmp_path: Path, what: str) -> None:
         load_plan(path)
     assert caught.value.code == "plan-broken"
     assert caught.value.location is not None and caught.value.location.path == str(path)
-    assert "kgen plan" in caught.value.hint
+    assert "kgen plan SPEC --force" in caught.value.hint
 
 
 def test_a_huge_plan_is_refused(tmp_path: Path) -> None:

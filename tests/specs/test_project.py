@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kgen.cli import app
+
 ROOT = Path(__file__).parents[2]
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
@@ -34,3 +36,13 @@ def test_core_needs_neither_torch_nor_triton() -> None:
 
 def test_npu_extra_pins_nothing() -> None:
     assert "\nnpu = []\n" in PYPROJECT
+
+
+def test_messages_name_commands_that_exist() -> None:
+    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    named = {
+        (path.name, command)
+        for path in (ROOT / "kgen").rglob("*.py")
+        for command in re.findall(r"`kgen ([a-z]+)", path.read_text(encoding="utf-8"))
+    }
+    assert not {(place, command) for place, command in named if command not in known}
