@@ -17,11 +17,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kgen.pipeline import default_folder, lowered, package, plan_for, read
+from kgen.pipeline import package, planned, read
 from kgen.search.compile_rows import compile_rows
 from kgen.search.variants import variants
-
-TARGETS = ("Ascend910B2", "Ascend910_9391")
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -38,12 +36,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/compile_all.json"))
     args = parser.parse_args()
     sources = read(args.spec)
-    kernels = lowered(sources)
-    plan = plan_for(sources, kernels, default_folder(args.spec, sources.loaded.spec.name))
+    kernels, plan = planned(sources)
     files = package(sources, kernels, plan)
     record: dict[str, Any] = {"operator": sources.loaded.spec.name, "targets": {}}
     bad = 0
-    for target in TARGETS:
+    for target in (t.name for t in sources.targets if t.confirmed):
         start = time.perf_counter()
         chosen = variants(sources.loaded.spec, kernels, plan, target)
         rows = compile_rows(files, chosen, jobs=args.jobs)

@@ -14,12 +14,12 @@ import statistics
 import sys
 from pathlib import Path
 
-from kgen.pipeline import default_folder, lowered, package, plan_for, read
+from kgen.pipeline import package, planned, read
 from kgen.plan.choose import memory, placement_of
 from kgen.plan.record import tree_value
 from kgen.plan.table import limits
 from kgen.search.compile_rows import compile_variants
-from kgen.search.variants import Variant, dtypes_of, make_variant
+from kgen.search.variants import Variant, flags_of, probe
 
 
 def candidates(sources, kernels, plan, target) -> list[Variant]:  # type: ignore[no-untyped-def]
@@ -31,13 +31,7 @@ def candidates(sources, kernels, plan, target) -> list[Variant]:  # type: ignore
         kernel = kernels[e.kernel]
         for tiles in [e.tiles, *(r.tiles for r in e.rejected)]:
             entry = e.model_copy(update={"tiles": tiles})
-            dtype = dtypes_of(spec, e.bits)[0]
-            given = {p: "fp32" for p in kernel.params if f"USE_{p.upper()}" in kernel.constexprs}
-            for p in given:
-                if spec.tensors[spec.kernels[e.kernel].bind.get(p, p)].dtype == spec.dot_dtype:
-                    given[p] = dtype
-            flags = {f.upper(): False for f in spec.flags if f.upper() in kernel.constexprs}
-            v = make_variant(spec, kernel, entry, dtype, dict(e.widths), given, flags, "varlen")
+            v = probe(spec, kernel, entry, dict.fromkeys(flags_of(spec, kernel), False))
             out.setdefault((v.kernel, v.dtype, v.chunk, v.tiles), v)
     return list(out.values())
 
@@ -51,8 +45,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="print every point")
     args = parser.parse_args()
     sources = read(args.spec)
-    kernels = lowered(sources)
-    plan = plan_for(sources, kernels, default_folder(args.spec, sources.loaded.spec.name))
+    kernels, plan = planned(sources)
     found = memory(kernels, placement_of(sources.targets))
     limit = limits(next(t for t in sources.targets if t.name == args.target))
     points = candidates(sources, kernels, plan, args.target)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kgen.errors import KgenBug, KgenError
+from kgen.errors import KgenError, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -151,13 +151,12 @@ def plan(
 
 
 def _explain(spec: Path, kernel: str) -> None:
-    from kgen.pipeline import default_folder, lowered, plan_for, read
+    from kgen.pipeline import planned, read
     from kgen.plan.choose import placement_of
     from kgen.plan.report import explain_text
 
     sources = read(spec)
-    kernels = lowered(sources)
-    found = plan_for(sources, kernels, default_folder(spec, sources.loaded.spec.name))
+    kernels, found = planned(sources)
     typer.echo(explain_text(kernel, sources.loaded.spec, kernels, found, placement_of(sources.targets)))
 
 
@@ -176,15 +175,14 @@ def compile_command(
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="reuse earlier results")] = True,
 ) -> None:
     """Compile kernel variants through the real Ascend compiler; exit 1 unless all of them fit."""
-    from kgen.pipeline import default_folder, lowered, package, plan_for, read
+    from kgen.pipeline import package, planned, read
     from kgen.search.compile_rows import compile_rows
     from kgen.search.variants import cover, variants
 
     sources = read(spec)
     known = sources.loaded.spec.targets
     _check_targets(target, known)
-    kernels = lowered(sources)
-    plan = plan_for(sources, kernels, default_folder(spec, sources.loaded.spec.name))
+    kernels, plan = planned(sources)
     chosen = []
     compiled = [t.name for t in sources.targets if t.memory is not None]
     for name in target or compiled[: 2 if everything else 1]:
@@ -370,20 +368,14 @@ def main() -> None:
     except KgenError as error:
         typer.echo(error.render(), err=True)
         sys.exit(error.exit_code)
-    except KgenBug:
-        traceback.print_exc()
-        typer.echo(BUG, err=True)
-        sys.exit(2)
     except BrokenPipeError:
         sys.exit(1)
     except OSError as error:  # a full disk, a name that is too long: the machine's or the user's, never a finding
         where = f"{error.filename}: " if error.filename else ""
         text = f"error[system]: {where}{error.strerror or error}"[:500]
-        typer.echo("".join(c if c.isprintable() else "?" for c in text), err=True)
+        typer.echo(printable(text), err=True)
         sys.exit(2)
-    except (
-        Exception
-    ):  # nothing that a user can cause should come here: say so, and never with the exit code of a finding
+    except Exception:  # a KgenBug or worse: say so, and never with the exit code of a finding
         traceback.print_exc()
         typer.echo(BUG, err=True)
         sys.exit(2)

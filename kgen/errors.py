@@ -72,6 +72,11 @@ class KgenBug(Exception):
     """An invariant of kgen itself broke; please report it with the spec that shows it."""
 
 
+def printable(text: str, keep: str = "") -> str:
+    """The text with control characters but those in `keep` replaced: in a terminal or a CI's log some are commands."""
+    return "".join(c if c.isprintable() or c in keep else "?" for c in text)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`did you mean 'x'?`, or the list of what is known, for a name that isn't."""
     names = sorted(known)

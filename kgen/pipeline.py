@@ -83,6 +83,12 @@ def plan_for(sources: Sources, kernels: dict[str, Kernel], folder: Path) -> Plan
     return predicted_plan(sources.loaded.spec, kernels, sources.targets, plan_inputs(sources, kernels))
 
 
+def planned(sources: Sources) -> tuple[dict[str, Kernel], Plan]:
+    """Every kernel after all passes, with the plan of the operator's own package."""
+    kernels = lowered(sources)
+    return kernels, plan_for(sources, kernels, default_folder(sources.loaded.path, sources.loaded.spec.name))
+
+
 def package(sources: Sources, kernels: dict[str, Kernel], plan: Plan) -> dict[str, str]:
     """The generated package's files by name."""
     spec, runtime = sources.loaded.spec, RUNTIME.read_text(encoding="utf-8")

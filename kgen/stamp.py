@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+
+from kgen.storage import home_folder, replace_file
 
 _HERE = Path(__file__).resolve().parent
 _OWN = (".py", ".j2", ".yaml")
 _MAX_BYTES = 16 << 20  # more than any input or output may have
 
 
-def _folder() -> Path:
-    return Path(os.environ.get("KGEN_HOME") or Path.home() / ".cache" / "kgen") / "builds"
-
-
 def _stamp_file(spec: Path, out: Path | None) -> Path:
     key = f"{spec.resolve()}\0{out.resolve() if out else ''}"
-    return _folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    return home_folder() / "builds" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def _hash(path: Path) -> str:
@@ -71,11 +67,6 @@ def remember(spec: Path, out: Path | None, folder: Path, read: Iterable[Path], w
             "absent": absent,
             "kgen": _own_files(),
         }
-        target = _stamp_file(spec, out)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent)
-        with os.fdopen(handle, "w") as file:
-            json.dump(stamp, file)
-        os.replace(temporary, target)
-    except OSError:
+        replace_file(_stamp_file(spec, out), json.dumps(stamp))
+    except (OSError, RuntimeError):  # the latter: there is no home folder
         return

@@ -17,7 +17,7 @@ from kgen.errors import KgenBug, KgenError
 from kgen.ir.nodes import Kernel, Name
 from kgen.ir.rewrite import exprs
 from kgen.ir.tables import TileTable
-from kgen.spec.models import Param, ParamKind, Spec, Step
+from kgen.spec.models import Param, ParamKind, Spec, Step, flag_of
 
 MAX_NAME = 49  # the NPU runtime keeps the last 49 characters of a kernel's name (K504)
 
@@ -165,7 +165,7 @@ def _launcher_model(spec: Spec, k: Lowered, arguments: KernelArguments) -> dict[
     values = [*kernel.params, *arguments.scalars]
     constants = [f"{quoted(f.upper())}: {f}" for f in arguments.flags]
     for param in kernel.params:
-        flag = f"USE_{param.upper()}"
+        flag = flag_of(param)
         if flag in kernel.constexprs:
             constants.append(f"{quoted(flag)}: {param} is not None")
     types = [

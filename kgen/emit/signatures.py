@@ -135,9 +135,6 @@ class _Builder:
     def _kernels(self) -> list[tuple[Step, str]]:
         return [(step, kernel) for step, stage in self.chain for kernel in stage.kernels]
 
-    def _given(self) -> set[str]:
-        return {p.to or p.name for p in self.params if p.kind is ParamKind.TENSOR}
-
     def outputs(self) -> list[tuple[str, Step]]:
         """Spec tensors that the chain writes, in order, with the step that does."""
         out: list[tuple[str, Step]] = []

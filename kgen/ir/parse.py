@@ -13,8 +13,8 @@ from kgen.ir.outside import outside_expr, outside_stmt
 from kgen.ir.parse_expr import BINARY, parse_expr, parse_test, tensor_index, tile_index
 from kgen.ir.parse_file import find_program
 from kgen.ir.rewrite import names_in, stmt_exprs, walk_block, walk_expr
-from kgen.ir.scope import Local, Scope, flag_of
-from kgen.spec.models import DimKind, Spec
+from kgen.ir.scope import Local, Scope
+from kgen.spec.models import DimKind, Spec, flag_of
 
 MAX_LOOPS = 8  # one inside another: what a build costs doubles with each
 MAX_UNROLLED = 1024  # copies of a statement that nested range loops may make

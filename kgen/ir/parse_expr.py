@@ -25,8 +25,8 @@ from kgen.ir.nodes import (
     Whole,
 )
 from kgen.ir.outside import outside_expr
-from kgen.ir.scope import Scope, dtype_of, flag_of
-from kgen.spec.models import DimKind
+from kgen.ir.scope import Scope, dtype_of
+from kgen.spec.models import DimKind, flag_of
 
 BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 COMPARE: dict[type[ast.cmpop], str] = {ast.Eq: "==", ast.NotEq: "!="}

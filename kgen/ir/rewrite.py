@@ -148,6 +148,11 @@ def walk_block(block: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from walk_block(inner)
 
 
+def assigned(block: tuple[Stmt, ...]) -> set[str]:
+    """The names that a block assigns, those of inner blocks among them."""
+    return {s.target for s in walk_block(block) if isinstance(s, Assign)}
+
+
 def walk_expr(node: Expr) -> Iterator[Expr]:
     """Every sub-expression, outer before inner."""
     yield node

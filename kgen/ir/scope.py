@@ -7,14 +7,9 @@ import functools
 import re
 from dataclasses import dataclass, field
 
-from kgen.errors import KgenError, Location, nearest
+from kgen.errors import KgenError, Location, nearest, printable
 from kgen.ir.nodes import Axis, IndexVar, Span, Type
-from kgen.spec.models import Spec, Tensor
-
-
-def flag_of(tensor: str) -> str:
-    """The constexpr that says whether an optional tensor was given."""
-    return f"USE_{tensor.upper()}"
+from kgen.spec.models import Spec, Tensor, flag_of
 
 
 def dtype_of(tensor: str) -> str:
@@ -26,7 +21,7 @@ def dtype_of(tensor: str) -> str:
 def source_lines(source: str) -> tuple[str, ...]:
     """Lines as Python counts them (a form feed or U+2028 ends none), with control characters made visible."""
     lines = re.split(r"\r\n|\r|\n", source)
-    return tuple("".join(c if c.isprintable() or c == "\t" else "?" for c in line) for line in lines)
+    return tuple(printable(line, keep="\t") for line in lines)
 
 
 def place(path: str, source: str, line: int, column: int, end_column: int | None = None) -> Location:

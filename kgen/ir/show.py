@@ -43,7 +43,7 @@ from kgen.ir.nodes import (
     Whole,
 )
 from kgen.ir.rewrite import exprs, walk_block
-from kgen.ir.scope import flag_of
+from kgen.spec.models import flag_of
 
 Words = Mapping[str, str]  # constexpr flags by what a program calls them: USE_G -> g, REVERSE -> reverse
 

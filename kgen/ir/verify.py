@@ -39,7 +39,7 @@ from kgen.ir.nodes import (
     Unary,
     children,
 )
-from kgen.ir.rewrite import bodies, stmt_exprs
+from kgen.ir.rewrite import assigned, stmt_exprs
 from kgen.ir.show import show_expr
 from kgen.ir.verify_names import Env, When, check_use
 
@@ -247,7 +247,7 @@ class _Check:
         self.block(self.kernel.prologue, env, frozenset(), ())
         before = set(env.names)
         self.block(body, env, frozenset(), ())
-        carried = sorted(before & _targets(body))
+        carried = sorted(before & assigned(body))
         if carried:
             raise _Breach(f"{carried[0]!r} is carried from one task to the next (K502)")
 
@@ -314,11 +314,3 @@ def _is_named_load(e: Expr, stmt: Stmt) -> bool:
     """A read alone, or with one factor on it, as the value of a name."""
     read = e.a if isinstance(e, Binary) and e.op == "*" and isinstance(e.b, Name) else e
     return isinstance(stmt, Assign) and isinstance(read, Read)
-
-
-def _targets(block: tuple[Stmt, ...]) -> set[str]:
-    out = {s.target for s in block if isinstance(s, Assign)}
-    for stmt in block:
-        for inner in bodies(stmt):
-            out |= _targets(inner)
-    return out

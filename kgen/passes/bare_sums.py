@@ -17,8 +17,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kgen.ir import build
-from kgen.ir.nodes import Assign, Binary, Call, Cast, Expr, For, If, Kernel, Name, Stmt, Store, Transpose, Type
+from kgen.ir.nodes import (
+    Assign,
+    Binary,
+    Call,
+    Cast,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Name,
+    Stmt,
+    Store,
+    Transpose,
+    Type,
+    children,
+)
 from kgen.ir.rewrite import (
+    assigned,
     map_operands,
     map_stmt_exprs,
     names_in,
@@ -37,7 +53,7 @@ NOTE = "K203: a sum the compiler would fold into the matrix unit, where it can't
 class _Loop:
     """A loop around a statement: what it carries, and how often each name is read in it."""
 
-    carried: frozenset[str]
+    carried: set[str]
     reads: dict[str, int]
 
 
@@ -52,10 +68,6 @@ class _Place:
     def after(self, done: tuple[Stmt, ...]) -> _Place:
         return replace(self, earlier=self.earlier + done)
 
-    @property
-    def made(self) -> frozenset[str]:
-        return frozenset(s.target for s in walk_block(self.earlier) if isinstance(s, Assign))
-
 
 def bare_sums(kernel: Kernel, context: Context) -> Kernel:
     """`x + dot(a, b)` with x untouched by vector code --> `x - dot(a, -b)`."""
@@ -67,8 +79,8 @@ def _block(block: tuple[Stmt, ...], place: _Place, fresh: Fresh) -> tuple[Stmt, 
     for position, stmt in enumerate(block):
         here = place.after(block[:position])
         if isinstance(stmt, For):
-            inside = frozenset(s.target for s in walk_block(stmt.body) if isinstance(s, Assign))
-            loop = _Loop(inside & (here.made | (place.loop.carried if place.loop else frozenset())), _counts(stmt.body))
+            outer = place.loop.carried if place.loop else set()
+            loop = _Loop(assigned(stmt.body) & (assigned(here.earlier) | outer), _counts(stmt.body))
             out.append(with_bodies(stmt, (_block(stmt.body, _Place((), loop, here.flags), fresh),)))
         elif isinstance(stmt, If):
             yes, no = replace(here, flags=(*here.flags, stmt.test)), here
@@ -106,19 +118,8 @@ def _statement(stmt: Stmt, place: _Place, fresh: Fresh) -> tuple[Stmt, ...]:
 
 def _sums(e: Expr) -> list[Binary]:
     """Every `name + dot(…)` in an expression."""
-    found = [x for c in _operands(e) for x in _sums(c)]
+    found = [x for c in children(e) for x in _sums(c)]
     return [*found, e] if isinstance(e, Binary) and e.op == "+" and isinstance(e.a, Name) and _is_dot(e.b) else found
-
-
-def _operands(e: Expr) -> list[Expr]:
-    seen: list[Expr] = []
-
-    def keep(x: Expr) -> Expr:
-        seen.append(x)
-        return x
-
-    map_operands(e, keep)
-    return seen
 
 
 def _is_dot(e: Expr) -> bool:
@@ -131,7 +132,7 @@ def _touched(name: str, place: _Place) -> bool | Expr:
         stmt = place.earlier[position]
         if isinstance(stmt, Assign) and stmt.target == name:
             return True  # a dot before a dot, with no loop between them, is one sum in L0C and may be
-        if name not in {s.target for s in walk_block((stmt,)) if isinstance(s, Assign)}:
+        if name not in assigned((stmt,)):
             continue
         if isinstance(stmt, For):
             return False

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from kgen.ir import build
 from kgen.ir.nodes import Assign, Call, Cast, Expr, For, Kernel, Name, Stmt, Transpose, Type
 from kgen.ir.rewrite import (
+    assigned,
     map_block,
     map_expr,
     map_exprs,
     map_stmt_exprs,
     stmt_exprs,
-    walk_block,
     walk_expr,
     with_body,
 )
@@ -80,10 +80,10 @@ class _Hoist:
     def statement(self, stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         if not (isinstance(stmt, For) and stmt.kind == "tiles"):
             return stmt
-        assigned = {s.target for s in walk_block(stmt.body) if isinstance(s, Assign)}
+        made = assigned(stmt.body)
         found: dict[Expr, str] = {}
         for e in _unconditional(stmt.body):
-            if isinstance(e, Cast) and isinstance(e.x, Name) and e.x.id not in assigned and e not in found:
+            if isinstance(e, Cast) and isinstance(e.x, Name) and e.x.id not in made and e not in found:
                 found[e] = self.name(e.x.id, e.type.dtype.lstrip("@"))
         if not found:
             return stmt

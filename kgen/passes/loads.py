@@ -28,7 +28,7 @@ from kgen.ir.nodes import (
     Transpose,
     Type,
 )
-from kgen.ir.rewrite import map_operands, map_stmt_exprs, walk_block, with_bodies, with_body
+from kgen.ir.rewrite import assigned, bodies, map_operands, map_stmt_exprs, walk_block, with_bodies, with_body
 from kgen.passes.context import Context
 from kgen.passes.names import Fresh
 
@@ -61,7 +61,7 @@ class _Names:
 
 def loads(kernel: Kernel, context: Context) -> Kernel:
     """`x = f(k[t, bk])` --> `b_k = k[t, bk]`, `b_x = f(b_k)`."""
-    targets = frozenset(_targets(*kernel.body))
+    targets = frozenset(assigned(kernel.body))
     own = {name: name for name in targets if name.startswith(("b_", "m_"))}
     names = _Names(context, Fresh(kernel), targets, own)
     body = _block(kernel.body, frozenset(), {}, names, _assigned_again(kernel.body))
@@ -95,20 +95,12 @@ def _block(
                 continue
             new = replace(new, target=names.printed(new.target))
         elif isinstance(new, (For, If)):
-            inner = {k: v for k, v in alias.items() if k not in _targets(new)}
+            inner = {k: v for k, v in alias.items() if k not in assigned((new,))}
             dropped = set(alias) - set(inner)
             out.extend(Assign(names.printed(n), alias.pop(n), span=stmt.span) for n in sorted(dropped))
-            new = with_bodies(new, tuple(_block(b, loaded, inner, names, rebound) for b in _blocks(new)))
+            new = with_bodies(new, tuple(_block(b, loaded, inner, names, rebound) for b in bodies(new)))
         out.append(new)
     return tuple(out)
-
-
-def _blocks(stmt: For | If) -> tuple[tuple[Stmt, ...], ...]:
-    return (stmt.body,) if isinstance(stmt, For) else (stmt.body, stmt.orelse)
-
-
-def _targets(*stmts: Stmt) -> set[str]:
-    return {s.target for s in walk_block(stmts) if isinstance(s, Assign)}
 
 
 def _can_alias(stmt: Assign, rest: tuple[Stmt, ...], names: _Names, rebound: set[str]) -> bool:
@@ -120,7 +112,7 @@ def _can_alias(stmt: Assign, rest: tuple[Stmt, ...], names: _Names, rebound: set
     for later in rest:
         if isinstance(later, Assign) and later.target == stmt.target:
             return True
-        if stmt.target in _targets(later):
+        if stmt.target in assigned((later,)):
             return False
     return False
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kgen.ir.nodes import Expr, Kernel, Load, Name, Stmt, StoreTile
 from kgen.ir.rewrite import stmt_exprs, walk_block, walk_expr
 from kgen.passes.context import Context
-from kgen.spec.models import DimKind
+from kgen.spec.models import DimKind, flag_of
 
 TABLES = ("cu_seqlens", "chunk_indices", "chunk_offsets")
 RUNTIME = ("T", "NT", "task_num", "num_core")
@@ -19,7 +19,7 @@ def signature(kernel: Kernel, context: Context) -> Kernel:
     used, touched = _used(kernel), _touched(kernel)
     static = [n for n, d in context.spec.dims.items() if d.kind in (DimKind.HEADS, DimKind.STATIC, DimKind.CHUNK)]
     tiles = [f"B{n}" for n, d in context.spec.dims.items() if d.kind is DimKind.STATIC]
-    flags = [f"USE_{p.upper()}" for p in kernel.params if context.optional(p)]
+    flags = [flag_of(p) for p in kernel.params if context.optional(p)]
     flags += [f.upper() for f in context.spec.flags]
     modes = ["IS_VARLEN", "TAIL_MODE"]
     constexprs = tuple(n for n in (*static, *tiles, *flags, *modes) if n in used)

@@ -29,7 +29,7 @@ from kgen.ir.nodes import (
     Type,
     Unary,
 )
-from kgen.ir.rewrite import bodies, stmt_exprs, walk_block, walk_expr
+from kgen.ir.rewrite import assigned, bodies, stmt_exprs, walk_block, walk_expr
 
 UB, L1, L0C = "ub", "l1", "l0c"
 
@@ -166,7 +166,7 @@ class _Walk:
         entry, before = self.now, dict(self.env)
         unrolled = stmt.static and isinstance(stmt.start, Num) and isinstance(stmt.stop, Num)
         trips = int(stmt.stop.value) - int(stmt.start.value) if unrolled else 1  # type: ignore[attr-defined]
-        inside = {s.target for s in walk_block(stmt.body) if isinstance(s, Assign)}
+        inside = assigned(stmt.body)
         self.carried.append(inside & set(before))
         self.times *= trips
         self.block(stmt.body)

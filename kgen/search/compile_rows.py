@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kgen.search.variants import Variant
-from kgen.virtual import Compiler, CompileResult, find_toolchain, home_folder
+from kgen.storage import home_folder
+from kgen.virtual import Compiler, CompileResult, find_toolchain
 
 Progress = Callable[[int, int], None]
 

@@ -3,26 +3,22 @@ reason."""
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from kgen.errors import KgenError, Location
 from kgen.ir.nodes import Kernel
-from kgen.plan.choose import entries_of, expressions, memory, placement_of
+from kgen.plan.choose import predicted_plan
 from kgen.plan.record import Entry, Plan, Rejected, Verdict, dump_plan
-from kgen.plan.tiles import MARGIN
-from kgen.search.compile_rows import compile_variants
-from kgen.search.variants import Variant, dtypes_of, make_variant
+from kgen.search.compile_rows import Progress, compile_variants
+from kgen.search.variants import Variant, flags_of, probe
 from kgen.spec.models import Spec
 from kgen.spec.targets import Target
+from kgen.storage import replace_file
 from kgen.virtual import CompileResult
 
 Emit = Callable[[Plan], dict[str, str]]
-Progress = Callable[[int, int], None]
-COMPILED_FAMILIES = ("a2", "a3")  # their verdicts are three-state; a 950 is planned by expression
 
 
 @dataclass(frozen=True)
@@ -41,30 +37,28 @@ class Search:
 
 def make_plan(search: Search, *, compile: bool = True) -> Plan:
     """The plan for every target. Deterministic: the same inputs and compiler give the same plan."""
-    found = memory(search.kernels, placement_of(search.targets))
-    entries = [
-        e for t in search.targets for k in search.kernels.values() for e in entries_of(search.spec, k, found[k.name], t)
-    ]
-    plan = Plan(
-        operator=search.spec.name,
-        inputs=search.inputs,
-        margin=MARGIN,
-        expressions=expressions(found),
-        entries=tuple(entries),
-    )
+    plan = predicted_plan(search.spec, search.kernels, search.targets, search.inputs)
     return _confirmed(search, plan) if compile else plan
 
 
 def _confirmed(search: Search, plan: Plan) -> Plan:
     """Compiles each choice; one that doesn't fit gives way to the next candidate, until all fit."""
-    families = {t.name: t.family for t in search.targets}
+    confirmed = {t.name for t in search.targets if t.confirmed}
     entries = list(plan.entries)
-    open_ = [i for i, e in enumerate(entries) if families[e.target] in COMPILED_FAMILIES]
+    open_ = [i for i, e in enumerate(entries) if e.target in confirmed]
     versions: dict[str, str] = {}
     while open_:
-        groups = [_probes(search, entries[i]) for i in open_]
+        groups = [_probes(search.spec, search.kernels[entries[i].kernel], entries[i]) for i in open_]
         files = search.emit(plan.model_copy(update={"entries": tuple(entries)}))
-        results = iter(_compile(search, files, [v for group in groups for v in group]))
+        results = iter(
+            compile_variants(
+                files,
+                [v for group in groups for v in group],
+                jobs=search.jobs,
+                toolchain=search.toolchain,
+                progress=search.progress,
+            )
+        )
         failed: list[int] = []
         for i, group in zip(open_, groups, strict=True):
             mine = [next(results) for _ in group]
@@ -78,27 +72,10 @@ def _confirmed(search: Search, plan: Plan) -> Plan:
     return plan.model_copy(update={"entries": tuple(entries), "toolchain": names})
 
 
-def _compile(search: Search, files: dict[str, str], chosen: list[Variant]) -> list[CompileResult]:
-    return compile_variants(
-        files, chosen, jobs=search.jobs, toolchain=search.toolchain, progress=search.progress
-    )  # fmt: skip
-
-
-def _probes(search: Search, e: Entry) -> list[Variant]:
+def _probes(spec: Spec, kernel: Kernel, e: Entry) -> list[Variant]:
     """The variants that decide an entry: everything optional given, varlen, in one dtype and each layout."""
-    return list(_probe(search.spec, search.kernels[e.kernel], e))
-
-
-def _probe(spec: Spec, kernel: Kernel, e: Entry) -> Iterator[Variant]:
-    flags = [f.upper() for f in spec.flags if f.upper() in kernel.constexprs]
-    given = {p: "fp32" for p in kernel.params if f"USE_{p.upper()}" in kernel.constexprs}
-    for dtype in dtypes_of(spec, e.bits)[:1]:
-        real = {
-            p: dtype if spec.tensors[spec.kernels[kernel.name].bind.get(p, p)].dtype == spec.dot_dtype else d
-            for p, d in given.items()
-        }
-        for on in (False, True) if flags else (False,):
-            yield make_variant(spec, kernel, e, dtype, dict(e.widths), real, dict.fromkeys(flags, on), "varlen")
+    flags = flags_of(spec, kernel)
+    return [probe(spec, kernel, e, dict.fromkeys(flags, on)) for on in ((False, True) if flags else (False,))]
 
 
 def _judged(e: Entry, results: list[CompileResult]) -> Entry:
@@ -140,12 +117,7 @@ def _next(e: Entry, why: CompileResult) -> Entry:
 def record_plan(plan: Plan, path: Path) -> None:
     """Writes plan.json in one step."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".plan.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(dump_plan(plan))
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        replace_file(path, dump_plan(plan), mode=0o644)
     except OSError as error:
         raise KgenError(
             f"the plan can't be written: {error.strerror}",

@@ -24,10 +24,11 @@ from pathlib import Path
 from kgen.errors import KgenError, nearest
 from kgen.ir.nodes import Kernel
 from kgen.plan.record import Entry, Plan
-from kgen.spec.models import DimKind, Spec
+from kgen.spec.models import DimKind, Spec, flag_of
 from kgen.virtual import CompileRequest
 
 TABLES = {"cu_seqlens": "*i64", "chunk_indices": "*i32", "chunk_offsets": "*i64"}
+TRITON = {"int32": "i32", "int64": "i64"}  # Triton's names of dtypes, where they aren't the spec's
 MODES = {"full": (False, 0), "tail": (False, 2), "varlen": (True, 2)}
 KEY_HEADS, HEADS = 16, 32
 
@@ -119,20 +120,31 @@ def _edges(spec: Spec, kernel: Kernel, plan: Plan, target: str) -> Iterator[Vari
         for e in plan.entries:
             bucket = {d: next(b for b in spec.buckets[d] if w <= b) for d, w in widths.items()}
             if e.kernel == kernel.name and e.target == target and e.widths == bucket:
+                off = dict.fromkeys(flags_of(spec, kernel), False)
                 for dtype in dtypes_of(spec, e.bits):
-                    given = {p: dtypes[0] for p, dtypes in _optional(spec, kernel, dtype).items()}
+                    given = everything(spec, kernel, dtype)
                     for mode in ("full", "varlen"):
-                        yield make_variant(
-                            spec, kernel, e, dtype, widths, given, dict.fromkeys(_spec_flags(spec, kernel), False), mode
-                        )
+                        yield make_variant(spec, kernel, e, dtype, widths, given, off, mode)
 
 
-def _spec_flags(spec: Spec, kernel: Kernel) -> list[str]:
+def flags_of(spec: Spec, kernel: Kernel) -> list[str]:
+    """The spec's flags that a kernel has as constexprs."""
     return [f.upper() for f in spec.flags if f.upper() in kernel.constexprs]
 
 
+def probe(spec: Spec, kernel: Kernel, e: Entry, flags: dict[str, bool]) -> Variant:
+    """The variant of an entry that takes the most memory: everything optional given, varlen, in the first dtype."""
+    dtype = dtypes_of(spec, e.bits)[0]
+    return make_variant(spec, kernel, e, dtype, dict(e.widths), everything(spec, kernel, dtype), flags, "varlen")
+
+
+def everything(spec: Spec, kernel: Kernel, dtype: str) -> dict[str, str]:
+    """Each optional tensor given, in the dtype that takes the most memory: the first of its list."""
+    return {p: dtypes[0] for p, dtypes in _optional(spec, kernel, dtype).items()}
+
+
 def _flags(spec: Spec, kernel: Kernel) -> Iterator[dict[str, bool]]:
-    names = _spec_flags(spec, kernel)
+    names = flags_of(spec, kernel)
     for values in itertools.product((False, True), repeat=len(names)):
         yield dict(zip(names, values, strict=True))
 
@@ -143,12 +155,12 @@ def _tensor_dtypes(spec: Spec, kernel: Kernel, param: str, dtype: str) -> list[s
     kind = spec.tensors[name].dtype
     if kind == spec.dot_dtype:
         return [dtype]
-    return [d for d in spec.dtypes.get(kind, (kind,)) if d in ("fp32", dtype)]
+    names = spec.dtypes.get(kind, (kind,))
+    return [d for d in dict.fromkeys(("fp32", dtype)) if d in names] or list(names)
 
 
 def _optional(spec: Spec, kernel: Kernel, dtype: str) -> dict[str, list[str]]:
-    flags = {p: f"USE_{p.upper()}" for p in kernel.params}
-    return {p: _tensor_dtypes(spec, kernel, p, dtype) for p, f in flags.items() if f in kernel.constexprs}
+    return {p: _tensor_dtypes(spec, kernel, p, dtype) for p in kernel.params if flag_of(p) in kernel.constexprs}
 
 
 def _given(spec: Spec, kernel: Kernel, dtype: str) -> Iterator[dict[str, str]]:
@@ -170,9 +182,8 @@ def make_variant(
 ) -> Variant:
     """A variant with its Triton signature and constants."""
     varlen, tail = MODES[mode]
-    signature = {
-        p: f"*{given.get(p) or _tensor_dtypes(spec, kernel, p, dtype)[0]}" for p in kernel.params if given.get(p) != ""
-    }
+    stored = {p: given.get(p) or _tensor_dtypes(spec, kernel, p, dtype)[0] for p in kernel.params if given.get(p) != ""}
+    signature = {p: f"*{TRITON.get(d, d)}" for p, d in stored.items()}
     signature |= {r: TABLES.get(r, "i32") for r in kernel.runtime if varlen or r not in TABLES}
     signature |= dict.fromkeys(kernel.scalars, "fp32")
     absent = [p for p in kernel.params if given.get(p) == ""] + [
@@ -183,7 +194,7 @@ def make_variant(
         **{n: (KEY_HEADS if d.group_of is None else HEADS) for n, d in spec.dims.items() if d.kind is DimKind.HEADS},
         **{n: d.max or 0 for n, d in spec.dims.items() if d.kind is DimKind.STATIC},
         **widths, spec.chunk: entry.chunk, **entry.tiles, **flags,
-        **{f"USE_{p.upper()}": bool(d) for p, d in given.items()},
+        **{flag_of(p): bool(d) for p, d in given.items()},
         "IS_VARLEN": varlen, "TAIL_MODE": tail, "BLOCK_PTR": True,
     }  # fmt: skip
     constants |= {c: known[c] for c in kernel.constexprs}

@@ -14,7 +14,7 @@ from kgen.spec.check_stages import check_operator, check_stages
 from kgen.spec.explain import near
 from kgen.spec.load import LoadedSpec
 from kgen.spec.lookup import Lookup
-from kgen.spec.models import DimKind, Kernel, Tensor
+from kgen.spec.models import DimKind, Kernel, Tensor, flag_of
 from kgen.spec.nodes import Path
 from kgen.spec.programs import read_program
 from kgen.spec.targets import target_names
@@ -123,7 +123,7 @@ def _capitals(look: Lookup) -> None:
         _clash(look, flag.upper(), ("flags", flag), seen, key=True)
     optional: dict[str, Path] = {}
     for name in (n for n, t in spec.tensors.items() if t.optional):
-        _clash(look, f"USE_{name.upper()}", ("tensors", name), optional, key=True)
+        _clash(look, flag_of(name), ("tensors", name), optional, key=True)
     static = {f"B{name}": name for name, dim in spec.dims.items() if dim.kind is DimKind.STATIC}
     for name in spec.dims:
         if name in static:
@@ -144,7 +144,7 @@ def _parameters(look: Lookup, kernel: Kernel, path: Path) -> None:
     capitals: dict[str, Path] = {}
     for name in {**kernel.bind, **dict.fromkeys(kernel.outputs)}:
         if look.spec.tensors.get(kernel.bind.get(name, name)) is not None:
-            _clash(look, f"USE_{name.upper()}", (*path, "bind", name), capitals, key=True)
+            _clash(look, flag_of(name), (*path, "bind", name), capitals, key=True)
 
 
 def _clash(look: Lookup, name: str, path: Path, seen: dict[str, Path], *, key: bool = False) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kgen.errors import KgenError, Location
+from kgen.errors import KgenError, Location, printable
 from kgen.spec.explain import span_of, validate
 from kgen.spec.models import Spec
-from kgen.spec.nodes import MAX_BYTES, Node, Source, parse, printable
+from kgen.spec.nodes import MAX_BYTES, Node, Source, parse
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 

@@ -89,6 +89,11 @@ class Tensor(Model):
     doc: Text = ""
 
 
+def flag_of(tensor: str) -> str:
+    """The constexpr that says whether an optional tensor was given."""
+    return f"USE_{tensor.upper()}"
+
+
 class Bound(str, Enum):
     """The pipe a kernel waits for: its task loop runs on that many cores."""
 

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
-from kgen.errors import KgenError, Location
+from kgen.errors import KgenError, Location, printable
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 24
@@ -61,11 +61,6 @@ class _Open:
     node: Node
     anchor: str | None
     key: str | None = None
-
-
-def printable(text: str) -> str:
-    """The text with control characters replaced, so that a hostile file can't drive the reader's terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 class Source:

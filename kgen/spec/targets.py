@@ -130,6 +130,14 @@ class Target(Model):
     cost: Cost | None = None
     rules: dict[Identifier, Fact[Text]] = Field(default_factory=dict)  # what a pass obeys, by code, beyond the guide's
 
+    @property
+    def confirmed(self) -> bool:
+        """Whether the compiler's verdict is three-state (fits, degraded, overflows), so that tiles are confirmed by it.
+
+        A 950's isn't: it is planned by expression.
+        """
+        return self.family in ("a2", "a3")
+
 
 def load_target(name: str, folder: Path | None = None) -> Target:
     """The facts of a target, from `folder` where it has them, else from those that kgen brings."""

@@ -38,8 +38,7 @@ from kgen.ir.nodes import (
     Transpose,
     Unary,
 )
-from kgen.ir.scope import flag_of
-from kgen.spec.models import Spec
+from kgen.spec.models import Spec, flag_of
 from kgen.verify import program_tiles as tiles_
 from kgen.verify.program_indices import Indices
 from kgen.verify.program_memory import Layout, Memory, layout

@@ -21,6 +21,7 @@ from kgen.verify.error_metric import max_abs, rel_rms
 from kgen.verify.program import evaluate
 from kgen.verify.program_memory import layout
 from kgen.verify.references import gdn
+from kgen.verify.rows import Row
 
 TOLERANCE = 1e-12  # rel rms in fp64
 BLOCK = 16  # rows of the diagonal blocks that D inverts
@@ -43,22 +44,6 @@ class Setting:
     cu_seqlens: tuple[int, ...] | None = None
     batch: int = 1
     tiles: Mapping[str, Mapping[str, int]] | None = None
-
-
-@dataclass(frozen=True)
-class Result:
-    """One compared tensor; `kernel` is the kernel that wrote it."""
-
-    kernel: str
-    output: str
-    case: str
-    rel_rms: float
-    max_abs: float
-    level: str = "program"
-
-    @property
-    def passed(self) -> bool:
-        return self.rel_rms <= TOLERANCE
 
 
 def run_chain(spec: Spec, kernels: Mapping[str, Kernel], inputs: Values, setting: Setting) -> Values:
@@ -160,8 +145,8 @@ def gdn_references(case: GdnCase, inputs: Mapping[str, torch.Tensor | None]) -> 
 
 def verify_gdn(
     spec: Spec, kernels: Mapping[str, Kernel], case: GdnCase, tiles: Mapping[str, Mapping[str, int]] | None = None
-) -> list[Result]:
-    """The chain on one case: a result for each tensor that any kernel writes and the case has."""
+) -> list[Row]:
+    """The chain on one case: a row for each tensor that any kernel writes and the case has."""
     inputs = widened(make_inputs(case))
     setting = gdn_setting(spec, case, tiles)
     given = {p.to or p.name: inputs.get(p.name) for p in spec.operator.params if p.kind is ParamKind.TENSOR}
@@ -171,9 +156,9 @@ def verify_gdn(
 
 def compare(
     spec: Spec, values: Values, references: Mapping[str, torch.Tensor | None], setting: Setting, case: str
-) -> list[Result]:
+) -> list[Row]:
     """Each written tensor against its reference; one that only one side has is a mistake of kgen's own."""
-    out: list[Result] = []
+    out: list[Row] = []
     for kernel, name in written(spec, [s.stage for s in spec.operator.chain]):
         value, reference = values.get(name), references[name]
         if value is None and reference is None:
@@ -182,7 +167,8 @@ def compare(
             raise KgenBug(f"{name!r} is there on one side only")
         expected = torch.from_numpy(packed(spec.tensors[name], reference, spec, setting.flags).copy())
         actual = torch.from_numpy(value)
-        out.append(Result(kernel, name, case, rel_rms(actual, expected), max_abs(actual, expected)))
+        error = rel_rms(actual, expected), max_abs(actual, expected)
+        out.append(Row(kernel, name, case, "program", *error, TOLERANCE))
     return out
 
 

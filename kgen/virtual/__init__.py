@@ -7,7 +7,7 @@ from kgen.virtual.compile import Compiler, CompileRequest, CompileResult, is_a5
 from kgen.virtual.doctor import Check, doctor
 from kgen.virtual.environment import create_environment
 from kgen.virtual.hivm import HivmReport, read_hivm
-from kgen.virtual.toolchain import PINNED, Toolchain, find_toolchain, home_folder
+from kgen.virtual.toolchain import PINNED, Toolchain, find_toolchain
 from kgen.virtual.verdict import Verdict
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "create_environment",
     "doctor",
     "find_toolchain",
-    "home_folder",
     "is_a5",
     "read_hivm",
 ]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from kgen.storage import replace_file
 
 SCHEMA = 1  # raise when a stored result changes its fields or its meaning
 
@@ -46,18 +45,9 @@ class ResultCache:
         """Store atomically: a reader sees the old file, the new one or none."""
         if self._folder is None:
             return
-        path = self._path(key)
-        temporary: str | None = None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"key": key, "result": dict(result)}, file)
-            os.replace(temporary, path)
+            replace_file(self._path(key), json.dumps({"key": key, "result": dict(result)}))
         except OSError as error:
-            if temporary is not None:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
             self._warn(error)
 
     def _path(self, key: str) -> Path:

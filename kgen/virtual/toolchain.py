@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kgen.errors import KgenError
+from kgen.storage import home_folder
 
 PINNED: Mapping[str, str] = {"triton-ascend": "3.2.0", "ascendnpu-ir": "1.2.0", "pybind11": "3.1.0"}
 PYTHON_VERSIONS = ("3.11", "3.10")  # what the wheels exist for, best first
@@ -60,12 +61,6 @@ class Toolchain:
             for name, wanted in PINNED.items()
             if name in self.versions and self.versions[name] != wanted
         ]
-
-
-def home_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """kgen's folder for things that can be made again: `KGEN_HOME`, or `~/.cache/kgen`."""
-    setting = (os.environ if environ is None else environ).get("KGEN_HOME")
-    return Path(setting).expanduser() if setting else Path.home() / ".cache" / "kgen"
 
 
 def own_environment(environ: Mapping[str, str] | None = None) -> Path:

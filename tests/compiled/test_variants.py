@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kgen.ir.nodes import Kernel
-from kgen.pipeline import Sources, default_folder, lowered, package, plan_for, read
+from kgen.pipeline import Sources, package, planned, read
 from kgen.plan.record import Plan
 from kgen.search.compile_rows import compile_rows
-from kgen.search.variants import Variant, cover, variants
+from kgen.search.variants import Variant, cover, probe, variants
 from kgen.virtual import Toolchain
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -27,8 +27,7 @@ COMPILED = ("Ascend910B2", "Ascend910_9391")
 @pytest.fixture(scope="module")
 def gdn() -> Gdn:
     sources = read(SPEC)
-    kernels = lowered(sources)
-    return sources, kernels, plan_for(sources, kernels, default_folder(SPEC, "gdn"))
+    return sources, *planned(sources)
 
 
 def every(gdn: Gdn, target: str) -> list[Variant]:
@@ -65,6 +64,20 @@ def test_every_variant_was_compiled_and_recorded(gdn: Gdn) -> None:
     for target in COMPILED:
         assert record["targets"][target]["variants"] == len(every(gdn, target))
         assert record["targets"][target]["fits"] == len(every(gdn, target))
+
+
+def test_a_dtype_that_no_call_chooses_is_compiled_as_it_is(gdn: Gdn) -> None:
+    sources, kernels, plan = gdn
+    spec = sources.loaded.spec
+    kernel = kernels["chunk_scaled_dot_kkt"]
+    entry = next(e for e in plan.entries if e.kernel == kernel.name and e.bits == 16)
+    for dtype, printed in (("int32", "*i32"), ("int64", "*i64"), ("narrow", "*bf16")):
+        beta = spec.tensors["beta"].model_copy(update={"dtype": dtype})
+        dtypes = {**spec.dtypes, "narrow": ("bf16",)}
+        changed = spec.model_copy(update={"tensors": {**spec.tensors, "beta": beta}, "dtypes": dtypes})
+        found = probe(changed, kernel, entry, {})
+        assert dict(found.signature)["beta"] == printed
+        assert dict(probe(spec, kernel, entry, {}).signature)["beta"] == "*fp32"
 
 
 @pytest.mark.toolchain

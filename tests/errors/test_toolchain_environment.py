@@ -58,7 +58,7 @@ def test_full_disk_in_the_cache_warns_once(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     cache = ResultCache(tmp_path)
-    monkeypatch.setattr("json.dump", full)
+    monkeypatch.setattr("os.replace", full)
     with pytest.warns(RuntimeWarning, match="No space left") as caught:
         cache.put("ab" * 32, {})
         cache.put("cd" * 32, {})
