@@ -173,10 +173,11 @@ def compile_command(
     toolchain: ToolchainOption = "auto",
     jobs: Annotated[int | None, typer.Option(help="compilers at once; default: all cores")] = None,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="reuse earlier results")] = True,
+    model: Annotated[bool, typer.Option("--model/--no-model", help="model each variant's time as well")] = True,
 ) -> None:
     """Compile kernel variants through the real Ascend compiler; exit 1 unless all of them fit."""
     from kgen.pipeline import package, planned, read
-    from kgen.search.compile_rows import compile_rows
+    from kgen.search.compile_rows import Models, compile_rows
     from kgen.search.variants import cover, variants
 
     sources = read(spec)
@@ -194,7 +195,8 @@ def compile_command(
         chosen += every if everything else cover(every)
     files = package(sources, kernels, plan)
     with _progress("compiling") as step:
-        rows = compile_rows(files, chosen, jobs=jobs, toolchain=toolchain, cache=cache, progress=step)
+        models = Models(sources.loaded.spec, kernels, sources.targets) if model else None
+        rows = compile_rows(files, chosen, models, jobs=jobs, toolchain=toolchain, cache=cache, progress=step)
     bad = [r for r in rows if r["verdict"] != "fits"]
     if as_json:
         _print_json(rows)
@@ -202,6 +204,53 @@ def compile_command(
         _table(bad or rows[:0], ("kernel", "variant", "target", "verdict", "message"))
         _verdict_summary(rows)
     if bad:
+        raise typer.Exit(1)
+
+
+@app.command()
+def trace(
+    spec: SpecArg,
+    kernel: Annotated[str, typer.Argument(help="a kernel of the spec", show_default=False)],
+    shape: Annotated[str | None, typer.Option(help="sizes such as B=1,T=4096,H=16,HV=32,K=128,V=128,BT=64")] = None,
+    lengths: Annotated[str | None, typer.Option(help="rows of each packed sequence, such as 64,100,7")] = None,
+    dtype: Annotated[str, typer.Option(help="of the operands: bf16, fp16 or fp32")] = "bf16",
+    without: Annotated[str | None, typer.Option(help="optional tensors that are absent, such as g,h0")] = None,
+    with_: Annotated[str | None, typer.Option("--with", help="flags that are on, such as state_v_first")] = None,
+    target: Annotated[str | None, typer.Option(help="a target of the spec; default: its first")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="write the trace of a block, for Perfetto or chrome://tracing")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="write a picture of on-chip memory over the program, SVG")
+    ] = None,
+    block: Annotated[int, typer.Option(help="the block that --out shows")] = 0,
+    top: Annotated[int, typer.Option(help="how many of the costliest places to list")] = 12,
+    as_json: JsonOption = False,
+    toolchain: ToolchainOption = "auto",
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="reuse earlier results")] = True,
+) -> None:
+    """Model a kernel's time at a shape: what each pipe does, what costs most, and where. Exit 1 if it doesn't fit."""
+    from kgen.pipeline import package, planned, read
+    from kgen.search.trace import TraceRequest, parse_sizes, trace_kernel
+    from kgen.search.trace_report import trace_row, trace_text, write_files
+
+    sources = read(spec)
+    known = sources.loaded.spec.targets
+    _check_targets([target] if target else None, known)
+    kernels, plan = planned(sources)
+    request = TraceRequest(
+        kernel, target or known[0], parse_sizes(shape or ""), _integers(lengths), dtype, _names(without), _names(with_)
+    )
+    chosen = next(t for t in sources.targets if t.name == request.target)
+    files = package(sources, kernels, plan)
+    traced = trace_kernel(sources.loaded.spec, kernels, plan, chosen, files, request, toolchain=toolchain, cache=cache)
+    written = write_files(traced, chosen, out, picture, block)
+    if as_json:
+        _print_json([trace_row(traced)])
+    else:
+        for line in (*trace_text(traced, top), *written):
+            typer.echo(line)
+    if traced.timeline is None or traced.timeline.us is None:
         raise typer.Exit(1)
 
 
@@ -271,6 +320,18 @@ def schema() -> None:
     from kgen.spec.schema import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(n for n in (text or "").replace(" ", ",").split(",") if n)
+
+
+def _integers(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    if not all(n.isdigit() for n in _names(text)) or not _names(text):
+        raise KgenError(f"cannot read the lengths {text[:60]!r}", code="lengths", hint="write them as 64,100,7")
+    return tuple(int(n) for n in _names(text))
 
 
 def _check_targets(wanted: list[str] | None, known: tuple[str, ...]) -> None:

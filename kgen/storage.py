@@ -18,13 +18,13 @@ def home_folder(environ: Mapping[str, str] | None = None) -> Path:
     return Path(setting).expanduser() if setting else Path.home() / ".cache" / "kgen"
 
 
-def replace_file(path: Path, text: str, mode: int = 0o600) -> None:
+def replace_file(path: Path, content: str | bytes, mode: int = 0o600) -> None:
     """Writes a file so that a reader sees the old one, the new one or none, and a failure (OSError) leaves nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kgen.ir.nodes import Kernel
+from kgen.search.launches import launch_of, reference_shape
+from kgen.search.modelled import Modelled, Modeller
 from kgen.search.variants import Variant
+from kgen.spec.models import Spec
+from kgen.spec.targets import Target
 from kgen.storage import home_folder
 from kgen.virtual import Compiler, CompileResult, find_toolchain
+from kgen.virtual.timeline import Costs
 
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A variant's compile, and its modelled time where that was asked for."""
+
+    variant: Variant
+    result: CompileResult
+    modelled: Modelled | None
 
 
 def compile_rows(
     files: dict[str, str],
     chosen: list[Variant],
+    models: Models | None,
     *,
     jobs: int | None = None,
     toolchain: str = "auto",
@@ -24,9 +42,13 @@ def compile_rows(
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """One row a variant, in order. `files` is the package; it is compiled from a temporary folder, never from
-    `generated/`."""
-    results = compile_variants(files, chosen, jobs=jobs, toolchain=toolchain, cache=cache, progress=progress)
-    return [row(v, r) for v, r in zip(chosen, results, strict=True)]
+    `generated/`. No `models`, no modelled times."""
+    with ExitStack() as stack:
+        compiler, source = open_compiler(stack, files, jobs=jobs, toolchain=toolchain, cache=cache)
+        store = home_folder() / "modelled" if cache else None
+        modeller = stack.enter_context(Modeller(compiler.jobs, store))
+        work = _Work(compiler, modeller, source, models)
+        return [row(c) for c in compiler.map(work.compile, chosen, progress)]
 
 
 def compile_variants(
@@ -38,15 +60,58 @@ def compile_variants(
     cache: bool = True,
     progress: Progress | None = None,
 ) -> list[CompileResult]:
-    """The compiler's results, in the variants' order."""
-    found = find_toolchain(toolchain)
-    with tempfile.TemporaryDirectory(prefix="kgen-") as folder:
-        source = Path(folder) / "kernels.py"
-        source.write_text(_without_header(files["kernels.py"]), encoding="utf-8")
-        store = home_folder() / "compiled" if cache else None
-        with Compiler(found, jobs=jobs, cache_dir=store) as compiler:
-            step = None if progress is None else (lambda done, total, *_: progress(done, total))
-            return compiler.compile_many([v.request(source) for v in chosen], progress=step)
+    """The compiler's results alone, in the variants' order."""
+    with ExitStack() as stack:
+        compiler, source = open_compiler(stack, files, jobs=jobs, toolchain=toolchain, cache=cache)
+        return compiler.compile_many([v.request(source) for v in chosen], progress)
+
+
+def open_compiler(
+    stack: ExitStack, files: dict[str, str], *, jobs: int | None, toolchain: str, cache: bool
+) -> tuple[Compiler, Path]:
+    """A compiler, and the package's kernels in a folder that goes with it."""
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kgen-"))
+    source = Path(folder) / "kernels.py"
+    source.write_text(_without_header(files["kernels.py"]), encoding="utf-8")
+    store = home_folder() / "compiled" if cache else None
+    return stack.enter_context(Compiler(find_toolchain(toolchain), jobs=jobs, cache_dir=store)), source
+
+
+@dataclass(frozen=True)
+class Models:
+    """What is needed to model variants at their reference shapes."""
+
+    spec: Spec
+    kernels: dict[str, Kernel]
+    targets: Sequence[Target]
+
+    def target(self, name: str) -> Target:
+        """A target by name."""
+        return next(t for t in self.targets if t.name == name)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is done for one variant."""
+
+    compiler: Compiler
+    modeller: Modeller
+    source: Path
+    models: Models | None
+
+    def compile(self, v: Variant) -> Compiled:
+        request = v.request(self.source)
+        if self.models is None:
+            return Compiled(v, self.compiler.compile(request), None)
+        target = self.models.target(v.target)
+        costs = Costs.of(target)
+        launch = launch_of(self.models.spec, self.models.kernels[v.kernel], v, reference_shape(v.mode), target)
+        key = self.compiler.key(request)
+        found = self.modeller.remembered(key, launch, costs)
+        result = self.compiler.compile(request, keep_ir=found is None)
+        if found is None and result.final_ir is not None:
+            found = self.modeller.time(key, result.final_ir, launch, costs)
+        return Compiled(v, result, found if result.verdict in ("fits", "degraded") else None)
 
 
 def _without_header(text: str) -> str:
@@ -55,8 +120,9 @@ def _without_header(text: str) -> str:
     return "".join(line for i, line in enumerate(lines) if i > 1 or not line.startswith("#"))
 
 
-def row(v: Variant, r: CompileResult) -> dict[str, Any]:
-    """DESIGN.md section 7's fields, with the compiler's message and the seconds it took."""
+def row(c: Compiled) -> dict[str, Any]:
+    """DESIGN.md section 7's fields, with the compiler's message and what the modelled time is of and made of."""
+    v, r, m = c.variant, c.result, c.modelled
     return {
         "kernel": v.kernel,
         "variant": v.name,
@@ -70,8 +136,12 @@ def row(v: Variant, r: CompileResult) -> dict[str, Any]:
         "ub_predicted_bytes": v.predicted,
         "calls": r.calls,
         "idle_vector_core": r.idle_vector_core,
-        "modelled_us": None,  # the timeline isn't here yet
-        "message": r.message,
+        "modelled_us": m.us if m else None,
+        "modelled_shape": reference_shape(v.mode).text if m else None,
+        "modelled_bound": m.bound or None if m else None,
+        "modelled_warnings": list(m.warnings) if m else [],
+        "unknown_operations": m.unknown or {} if m else {},
+        "message": r.message or (m.problem if m else ""),
         "seconds": round(r.seconds, 3),
         "toolchain": r.toolchain,
     }

@@ -49,6 +49,7 @@ class Variant:
     signature: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, int | bool | None], ...]
     predicted: int
+    heads: tuple[tuple[str, int], ...] = ()
 
     @property
     def name(self) -> str:
@@ -179,19 +180,23 @@ def make_variant(
     given: dict[str, str],
     flags: dict[str, bool],
     mode: str,
+    heads: tuple[int, int] = (KEY_HEADS, HEADS),
 ) -> Variant:
-    """A variant with its Triton signature and constants."""
+    """A variant with its Triton signature and constants. `heads`: key heads and value heads."""
     varlen, tail = MODES[mode]
     stored = {p: given.get(p) or _tensor_dtypes(spec, kernel, p, dtype)[0] for p in kernel.params if given.get(p) != ""}
     signature = {p: f"*{TRITON.get(d, d)}" for p, d in stored.items()}
-    signature |= {r: TABLES.get(r, "i32") for r in kernel.runtime if varlen or r not in TABLES}
+    # In the emitted kernel's own order, which the run-time arguments follow.
+    signature |= {r: TABLES[r] for r in kernel.runtime if varlen and r in TABLES}
     signature |= dict.fromkeys(kernel.scalars, "fp32")
+    signature |= {r: "i32" for r in kernel.runtime if r not in TABLES}
     absent = [p for p in kernel.params if given.get(p) == ""] + [
         r for r in kernel.runtime if r in TABLES and not varlen
     ]
     constants: dict[str, int | bool | None] = dict.fromkeys(absent)
+    named = {n: heads[0 if d.group_of is None else 1] for n, d in spec.dims.items() if d.kind is DimKind.HEADS}
     known: dict[str, int | bool] = {
-        **{n: (KEY_HEADS if d.group_of is None else HEADS) for n, d in spec.dims.items() if d.kind is DimKind.HEADS},
+        **named,
         **{n: d.max or 0 for n, d in spec.dims.items() if d.kind is DimKind.STATIC},
         **widths, spec.chunk: entry.chunk, **entry.tiles, **flags,
         **{flag_of(p): bool(d) for p, d in given.items()},
@@ -201,7 +206,7 @@ def make_variant(
     return Variant(
         kernel.name, entry.target, dtype, entry.chunk, tuple(entry.tiles.items()), tuple(widths.items()), mode,
         tuple(flags.items()), tuple(given.items()), tuple(signature.items()), tuple(constants.items()),
-        entry.ub_predicted_bytes,
+        entry.ub_predicted_bytes, tuple(named.items()),
     )  # fmt: skip
 
 

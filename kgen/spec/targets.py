@@ -96,21 +96,53 @@ class Cost(Model):
     vector_cycles: Fact[Count]  # add, multiply, exp, select
     vector_cheap_cycles: Fact[Count]  # casts and forms with a scalar
     vector_divide_cycles: Fact[Count]
-    vector_drain_cycles: Fact[Count]
+    vector_reduce_cycles: Fact[Count]  # along the last axis
+    vector_transpose_cycles: Fact[Count]
+    vector_modulo_cycles: Fact[Count]
+    vector_drain_cycles: Fact[Count]  # until a dependent instruction can start
+    vector_start_cycles: Fact[Count]  # each further instruction of a template
+    vector_element_cycles: Fact[Count]  # an element that no instruction can move with others
+    vector_copy_bytes: Fact[Count]  # a cycle, within UB
     mma_cycles: Fact[Count]  # 16 x 16 x 16, 16-bit
     mma_fp32_cycles: Fact[Count]  # 16 x 16 x 8
+    mma_start_cycles: Fact[Count]
+    mma_latency_cycles: Fact[Count]
+    l0_start_cycles: Fact[Count]  # each load from L1
+    l1_to_l0a: Fact[Number]
+    l1_to_l0b: Fact[Number]
     dma_issue_cycles: Fact[Count]
+    dma_burst_cycles: Fact[Count]  # least time of one contiguous run
+    dma_element_load_cycles: Fact[Count]  # the same for a run of less than 32 bytes
+    dma_element_store_cycles: Fact[Count]
+    dma_unaligned_factor: Fact[Number]  # an address, row or stride that isn't a multiple of 32 bytes
+    dma_row_cycles: Fact[Count]  # a row under 256 bytes brought to L1 in fractals
     gm_to_ub: Fact[Number]
     ub_to_gm: Fact[Number]
     gm_to_l1: Fact[Number]
     l0c_to_gm: Fact[Number]
-    l1_to_l0a: Fact[Number]
-    l1_to_l0b: Fact[Number]
+    l1_fill: Fact[Number]
+    read_latency_cycles: Fact[Count]
+    write_latency_cycles: Fact[Count]
+    fixpipe_latency_cycles: Fact[Count]
+    scalar_cycles: Fact[Number]
+    scalar_divide_cycles: Fact[Number]
+    scalar_flag_cycles: Fact[Number]
+    scalar_vector_call_cycles: Fact[Number]  # each dimension of a template
+    scalar_dma_call_cycles: Fact[Number]
+    scalar_mma_call_cycles: Fact[Number]
+    scalar_gm_cycles: Fact[Number]  # one element of global memory
+    scalar_hit_cycles: Fact[Number]  # the same where its line is in the data cache
+    scalar_line_bytes: Fact[Count]  # of the data cache
+    scalar_cache_lines: Fact[Count]
+    scalar_load_cycles: Fact[Number]  # one element of UB
+    scalar_store_cycles: Fact[Number]
+    queue_depth: Fact[Count]  # instructions that a pipe holds before the scalar unit must wait
+    flag_cycles: Fact[Count]
+    cross_core_flag_cycles: Fact[Count]
     hbm_tb_per_s: Fact[Number]
     l2_tb_per_s: Fact[Number]
-    scalar_cycles: Fact[Number]
-    cross_core_flag_cycles: Fact[Count]
     launch_us: Fact[Number]
+    block_us: Fact[Number]  # a block on a core that has run another
 
 
 class Target(Model):

@@ -19,6 +19,7 @@ __all__ = ["GDN_FACTORS", "GdnCase", "gdn_cases", "make_inputs", "pairwise", "wi
 
 MINIMUM_CASES = 60
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+FIVE = (19, 0, 64, 37, 1)
 INDEX_DTYPES = {"int32": torch.int32, "int64": torch.int64}
 
 GDN_FACTORS: Mapping[str, Sequence[Any]] = {
@@ -88,6 +89,8 @@ def _lengths(layout: str, rows: int) -> tuple[int, ...]:
         return (0, rows // 2, 0, rows - rows // 2, 0)
     if layout == "single":
         return (1, rows - 2, 1) if rows > 2 else (1,) * rows
+    if layout == "five":  # an empty one, a whole chunk, a single row, and two that end inside a chunk
+        return FIVE
     if layout == "unaligned":
         first, second = rows // 3, rows // 2
         return tuple(length for length in (first, second, rows - first - second) if length)
@@ -105,6 +108,23 @@ def _allowed(row: Mapping[str, Any]) -> bool:
 def gdn_cases() -> tuple[GdnCase, ...]:
     """The cover: every allowed pair of values of two factors is in some case, and there are at least 60 cases."""
     return tuple(GdnCase(**row) for row in pairwise(GDN_FACTORS, _allowed, MINIMUM_CASES))
+
+
+@functools.cache
+def compiled_cases() -> tuple[GdnCase, ...]:
+    """The cases of the execute level, few since each runs compiled code in Python: every length that tells kernels
+    apart, gate on and off, 16- and 32-bit operands; widths that fill a tile, that end inside one, and of two slabs."""
+    dims = {64: (64, 64), 128: (128, 128), 100: (60, 64), 1: (64, 128), sum(FIVE): (64, 64)}
+    return tuple(
+        GdnCase(
+            T=rows, heads=(1, 2), dims=dims[rows], gate=gate, layout="five" if rows == sum(FIVE) else "fixed",
+            index_dtype="int64" if rows == sum(FIVE) else None, initial_state=True, final_state=True,
+            state_v_first=False, chunk_size=64, dtype=dtype, side_dtype="fp32",
+        )
+        for dtype in ("bf16", "fp32")
+        for gate in (True, False)
+        for rows in (64, 128, 100, 1, sum(FIVE))
+    )  # fmt: skip
 
 
 def make_inputs(case: GdnCase) -> dict[str, Tensor | None]:

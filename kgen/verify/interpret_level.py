@@ -50,14 +50,14 @@ class Call:
     expected: tuple[Expected, ...]
 
 
-def run_case(spec: Spec, package: Package, case: GdnCase, *, stages: bool = True) -> list[Row]:
+def run_case(spec: Spec, package: Package, case: GdnCase, *, stages: bool = True, level: str = LEVEL) -> list[Row]:
     """The operator on one case and, unless refused, each stage on its own: a row for each output."""
     inputs = make_inputs(case)
     references = gdn_references(case, widened(inputs))
     calls = [operator_call(spec, case, inputs, references)]
     if stages:
         calls += stage_calls(spec, case, inputs, references)
-    return [row for call in calls for row in run_call(package, call)]
+    return [row for call in calls for row in run_call(package, call, level)]
 
 
 # ---------------------------------------------------------------- calls
@@ -169,7 +169,7 @@ def _reference(stage: str, arguments: Mapping[str, Any]) -> tuple[Tensor | None,
 # ---------------------------------------------------------------- comparison
 
 
-def run_call(package: Package, call: Call) -> Iterator[Row]:
+def run_call(package: Package, call: Call, level: str = LEVEL) -> Iterator[Row]:
     """Calls the package's function with poisoned outputs; a row for each result, also when it raises."""
     function = package.function(call.function)
     before = {n: x.clone() for n, x in call.arguments.items() if isinstance(x, Tensor)}
@@ -187,12 +187,12 @@ def run_call(package: Package, call: Call) -> Iterator[Row]:
         problem = f"{type(error).__name__}: {error}"
     for position, expected in enumerate(call.expected):
         value = results[position] if position < len(results) else None
-        row = _row(call, expected, value, problem)
+        row = _row(call, expected, value, problem, level)
         if row is not None:
             yield row
 
 
-def _row(call: Call, expected: Expected, value: Any, problem: str) -> Row | None:
+def _row(call: Call, expected: Expected, value: Any, problem: str, level: str) -> Row | None:
     """The comparison of one result; None where there is none and none is expected."""
     problem = problem or _mismatch(expected, value)
     if not problem and expected.reference is None:
@@ -202,7 +202,7 @@ def _row(call: Call, expected: Expected, value: Any, problem: str) -> Row | None
         error, largest = rel_rms(value, expected.reference), max_abs(value, expected.reference)
         if not bool(torch.isfinite(value).all()):
             problem = f"{int((~torch.isfinite(value)).sum())} of {value.numel()} elements are NaN or infinite"
-    return Row(call.function, expected.output, call.case, LEVEL, error, largest, expected.tolerance, problem)
+    return Row(call.function, expected.output, call.case, level, error, largest, expected.tolerance, problem)
 
 
 def _mismatch(expected: Expected, value: Any) -> str:

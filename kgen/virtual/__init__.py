@@ -3,10 +3,10 @@
 Sees emitted text only, never passes, so that it is an independent second opinion on them.
 """
 
-from kgen.virtual.compile import Compiler, CompileRequest, CompileResult, is_a5
+from kgen.virtual.compile import Compiler, CompileRequest, CompileResult, LinalgRequest, is_a5
 from kgen.virtual.doctor import Check, doctor
 from kgen.virtual.environment import create_environment
-from kgen.virtual.hivm import HivmReport, read_hivm
+from kgen.virtual.hivm_report_old import HivmReport, read_hivm
 from kgen.virtual.toolchain import PINNED, Toolchain, find_toolchain
 from kgen.virtual.verdict import Verdict
 
@@ -17,6 +17,7 @@ __all__ = [
     "CompileResult",
     "Compiler",
     "HivmReport",
+    "LinalgRequest",
     "Toolchain",
     "Verdict",
     "create_environment",

@@ -1,17 +1,22 @@
-"""A content-addressed store of compile results: one JSON file a key, safe to share between processes and to delete."""
+"""A content-addressed store of results: a JSON file a key, and one for the final IR where there is one.
+
+The key is made of what went in: the compiler's own output differs between runs (its workspace offsets do). Safe to
+share between processes and to delete.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import warnings
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kgen.storage import replace_file
 
-SCHEMA = 1  # raise when a stored result changes its fields or its meaning
+SCHEMA = 2  # raise when a stored result changes its fields or its meaning
 
 
 def content_key(parts: Mapping[str, Any]) -> str:
@@ -41,22 +46,34 @@ class ResultCache:
         result: dict[str, Any] = entry["result"]
         return result
 
-    def put(self, key: str, result: Mapping[str, Any]) -> None:
-        """Store atomically: a reader sees the old file, the new one or none."""
+    def text(self, key: str) -> str | None:
+        """The text stored with a result, or None."""
+        if self._folder is None:
+            return None
+        try:
+            return zlib.decompress(self._path(key, "ir.z").read_bytes()).decode()
+        except (OSError, ValueError, zlib.error):
+            return None
+
+    def put(self, key: str, result: Mapping[str, Any], text: str | None = None) -> None:
+        """Store atomically: a reader sees the old file, the new one or none. The text goes first, so that a result
+        that is there has its own."""
         if self._folder is None:
             return
         try:
+            if text is not None:
+                replace_file(self._path(key, "ir.z"), zlib.compress(text.encode(), 1))
             replace_file(self._path(key), json.dumps({"key": key, "result": dict(result)}))
         except OSError as error:
             self._warn(error)
 
-    def _path(self, key: str) -> Path:
+    def _path(self, key: str, kind: str = "json") -> Path:
         """Two levels, so that no folder grows without bound."""
         assert self._folder is not None
-        return self._folder / key[:2] / f"{key}.json"
+        return self._folder / key[:2] / f"{key}.{kind}"
 
     def _warn(self, error: OSError) -> None:
         """Say once that results aren't kept."""
         if not self._warned:
             self._warned = True
-            warnings.warn(f"compile results are not cached: {error}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"results are not cached: {error}", RuntimeWarning, stacklevel=3)

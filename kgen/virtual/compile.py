@@ -20,16 +20,18 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from kgen.errors import KgenBug, KgenError
+from kgen.virtual.blame import OPTIONS as BLAME_OPTIONS
+from kgen.virtual.blame import blamed
 from kgen.virtual.cache import ResultCache, content_key
 from kgen.virtual.frontend import FrontEnd, WorkerDiedError, WorkerTimeoutError
-from kgen.virtual.hivm import read_hivm
+from kgen.virtual.hivm_report_old import read_hivm
 from kgen.virtual.process import Finished, Limit, minimal_environment, run_limited
 from kgen.virtual.standin import KEEP_VARIABLE, write_stand_ins
 from kgen.virtual.toolchain import Toolchain
-from kgen.virtual.verdict import Verdict, bounded, read_outcome
+from kgen.virtual.verdict import Verdict, bounded, overflowed_space, read_outcome
 
 Constant = int | float | bool | None
 
@@ -42,7 +44,9 @@ _DEFAULT_OPTIONS = {
     "enable-triton-kernel-compile": "true",
 }
 # Kernels are compiled in parallel as processes; threads inside each would only multiply with the number of cores.
-_OWN_OPTIONS = ("--mlir-disable-threading",)
+# Debug information puts source lines into the final IR and changes nothing else in it.
+_OWN_OPTIONS = ("--mlir-disable-threading", "--enable-debug-info=true")
+_LOCATION = re.compile(r'loc\("[^"\n]*/([^"/\n]+)"')
 _A5_TARGET = re.compile(r"Ascend(950|910_95)")
 
 
@@ -59,6 +63,19 @@ class CompileRequest:
 
 
 @dataclass(frozen=True)
+class LinalgRequest:
+    """One kernel that a front end elsewhere has lowered already."""
+
+    function: str
+    linalg: str
+    target: str
+    options: tuple[str, ...] = ()
+
+
+Request = CompileRequest | LinalgRequest
+
+
+@dataclass(frozen=True)
 class CompileResult:
     """What the compiler made of a request. Sizes are peak bytes of one core; None where it did not get that far."""
 
@@ -72,11 +89,13 @@ class CompileResult:
     calls: dict[str, int] = field(default_factory=dict)  # call sites by class, see hivm.CALL_CLASSES
     idle_vector_core: bool | None = None  # None where the kernel has no cube and vector halves
     seconds: float = 0.0  # wall time of the compile itself, also when the result came from the cache
-    final_ir: str | None = None
+    final_ir: str | None = None  # only where it was asked for
     toolchain: dict[str, str] = field(default_factory=dict)
 
 
-Progress = Callable[[int, int, CompileRequest, CompileResult], None]
+Progress = Callable[[int, int], None]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Compiler:
@@ -112,60 +131,79 @@ class Compiler:
             shutil.rmtree(self._private, ignore_errors=True)
             self._private = None
 
-    def compile(self, request: CompileRequest, keep_ir: bool = False) -> CompileResult:
+    def compile(self, request: Request, keep_ir: bool = False) -> CompileResult:
         """Compile one kernel, or take the result from the cache; `keep_ir` asks for the final IR's text as well."""
-        source = _read_source(request.source)
-        key = content_key(self._key_parts(request, source))
-        stored = _restore(self._cache.get(key), keep_ir)
+        source = _text(request)
+        key = self._key(request, source)
+        stored = _restore(self._cache.get(key))
         if stored is not None:
-            return stored
+            if not keep_ir or stored.verdict not in ("fits", "degraded"):
+                return stored
+            text = self._cache.text(key)
+            if text is not None:
+                return replace(stored, final_ir=text)
         started = time.monotonic()
         result, lasting = self._compile(request, source)
         result = replace(result, seconds=time.monotonic() - started, toolchain=dict(self.toolchain.versions))
+        plain = replace(result, final_ir=None)
         if lasting:
-            self._cache.put(key, asdict(result if keep_ir else replace(result, final_ir=None)))
-        return result if keep_ir else replace(result, final_ir=None)
+            self._cache.put(key, asdict(plain), result.final_ir)
+        return result if keep_ir else plain
+
+    def key(self, request: Request) -> str:
+        """What the result of a request is stored under: equal keys, equal results."""
+        return self._key(request, _text(request))
 
     def compile_many(
-        self, requests: Sequence[CompileRequest], progress: Progress | None = None, keep_ir: bool = False
+        self, requests: Sequence[Request], progress: Progress | None = None, keep_ir: bool = False
     ) -> list[CompileResult]:
-        """Compile in parallel; results in the order of the requests. `progress(done, total, request, result)` is called
-        from this thread as each one is done."""
-        results: dict[int, CompileResult] = {}
+        """Compile in parallel; results in the order of the requests. `progress(done, total)` is called from this thread
+        as each one is done."""
+        return self.map(lambda request: self.compile(request, keep_ir), requests, progress)
+
+    def map(self, work: Callable[[T], R], items: Sequence[T], progress: Progress | None = None) -> list[R]:
+        """`work(item)` for each, `jobs` at a time; results in the items' order."""
+        results: dict[int, R] = {}
         with ThreadPoolExecutor(max_workers=self.jobs) as pool:
-            places = {pool.submit(self.compile, request, keep_ir): place for place, request in enumerate(requests)}
+            places = {pool.submit(work, item): place for place, item in enumerate(items)}
             try:
                 for future in as_completed(places):
-                    place = places[future]
-                    results[place] = future.result()
+                    results[places[future]] = future.result()
                     if progress is not None:
-                        progress(len(results), len(requests), requests[place], results[place])
+                        progress(len(results), len(items))
             except BaseException:
                 # What is running is killed too, so that an interrupt doesn't wait for the slowest kernel.
                 self._cancelled.set()
                 pool.shutdown(wait=True, cancel_futures=True)
                 self._cancelled.clear()
                 raise
-        return [results[place] for place in range(len(requests))]
+        return [results[place] for place in range(len(items))]
 
-    def _key_parts(self, request: CompileRequest, source: str) -> dict[str, Any]:
-        """Everything a result depends on; where the file lies is not among it, what its text is called is."""
-        return {
+    def _key(self, request: Request, source: str) -> str:
+        """Over everything a result depends on; where the file lies is not among it, what its text is called is."""
+        common: dict[str, Any] = {
             "source": hashlib.sha256(source.encode()).hexdigest(),
-            "name": request.source.name,
             "function": request.function,
-            "signature": request.signature,
-            # repr tells 1, 1.0 and True apart, which compile differently and JSON or equality would merge.
-            "constants": {name: repr(value) for name, value in request.constants.items()},
             "target": request.target,
             "options": compiler_options(request),
             "toolchain": dict(self.toolchain.versions),
         }
+        if isinstance(request, LinalgRequest):
+            return content_key({**common, "lowered": True})
+        own = {
+            "name": request.source.name,
+            "signature": request.signature,
+            # repr tells 1, 1.0 and True apart, which compile differently and JSON or equality would merge.
+            "constants": {name: repr(value) for name, value in request.constants.items()},
+        }
+        return content_key({**common, **own})
 
-    def _compile(self, request: CompileRequest, source: str) -> tuple[CompileResult, bool]:
+    def _compile(self, request: Request, source: str) -> tuple[CompileResult, bool]:
         """The result without its time, and whether it would be the same next time (worth keeping)."""
         if self._private is None:
             raise KgenBug("Compiler is used outside its `with` block")
+        if isinstance(request, LinalgRequest):
+            return self._compile_linalg(request, source, Limit(self.timeout_s, self._cancelled))
         front_end = self._idle.get()
         try:
             front_end.start()  # outside the limit: the first start may read the wheels from a cold disk
@@ -180,13 +218,26 @@ class Compiler:
             self._idle.put(front_end)
         if lowered.linalg is None:
             return CompileResult("error", lowered.error, bounded(lowered.detail)), True
-        with tempfile.TemporaryDirectory(dir=self._private) as folder:
-            finished, final_ir = self._run_compiler(request, lowered.linalg, Path(folder), limit)
-        return self._result(request, finished, final_ir)
+        return self._compile_linalg(request, lowered.linalg, limit)
 
-    def _run_compiler(
-        self, request: CompileRequest, linalg: str, folder: Path, limit: Limit
-    ) -> tuple[Finished, str | None]:
+    def _compile_linalg(self, request: Request, linalg: str, limit: Limit) -> tuple[CompileResult, bool]:
+        """From the front end's text on."""
+        with tempfile.TemporaryDirectory(dir=self._private) as folder:
+            finished, final_ir = self._run_compiler(request, linalg, Path(folder), limit)
+        result, lasting = self._result(finished, final_ir)
+        if result.verdict == "overflows":
+            result = self._with_blame(result, request, linalg, limit)
+        return result, lasting
+
+    def _with_blame(self, result: CompileResult, request: Request, linalg: str, limit: Limit) -> CompileResult:
+        """Compile once more for the IR in which tiles could not be placed, and name the largest of them."""
+        again = replace(request, options=(*request.options, *BLAME_OPTIONS))
+        with tempfile.TemporaryDirectory(dir=self._private) as folder:
+            finished, _ = self._run_compiler(again, linalg, Path(folder), limit)
+        tiles = blamed(finished.output, overflowed_space(finished.output) or "ub")
+        return replace(result, message=f"{result.message}; largest tiles: {tiles}") if tiles else result
+
+    def _run_compiler(self, request: Request, linalg: str, folder: Path, limit: Limit) -> tuple[Finished, str | None]:
         """Run `bishengir-compile`; returns how it ended and the final IR if it got there."""
         assert self._private is not None
         entry, kept = folder / f"{request.function}.mlir", folder / "final.mlir"
@@ -202,11 +253,12 @@ class Compiler:
                 code="toolchain-broken",
                 hint="run `kgen doctor`; the wheels need Linux on x86-64 or aarch64",
             ) from error
-        # The private folder's name differs in every run and means nothing to a reader.
-        finished = replace(finished, output=finished.output.replace(f"{folder}/", ""))
+        # Folders of this machine mean nothing to a reader, and the private one differs in every run.
+        output = _LOCATION.sub(r'loc("\1"', finished.output.replace(f"{folder}/", ""))
+        finished = replace(finished, output=output)
         return finished, kept.read_text(encoding="utf-8") if kept.is_file() else None
 
-    def _result(self, request: CompileRequest, finished: Finished, final_ir: str | None) -> tuple[CompileResult, bool]:
+    def _result(self, finished: Finished, final_ir: str | None) -> tuple[CompileResult, bool]:
         """Verdict and memory report of a run."""
         reading = read_outcome(finished, final_ir is not None, self.timeout_s)
         result = CompileResult(
@@ -244,7 +296,7 @@ def is_a5(target: str) -> bool:
     return _A5_TARGET.match(target) is not None
 
 
-def compiler_options(request: CompileRequest) -> list[str]:
+def compiler_options(request: Request) -> list[str]:
     """The compiler's options for a request; it refuses an option given twice, so the request's replace the defaults."""
     options = {name: f"--{name}={value}" for name, value in _DEFAULT_OPTIONS.items()}
     for option in (*_OWN_OPTIONS, *request.options):
@@ -265,8 +317,11 @@ def _worker_request(request: CompileRequest, source: str) -> dict[str, Any]:
     }
 
 
-def _read_source(path: Path) -> str:
-    """The kernels module's text."""
+def _text(request: Request) -> str:
+    """What is compiled: linalg, or the text of the kernels module."""
+    if isinstance(request, LinalgRequest):
+        return request.linalg
+    path = request.source
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -275,16 +330,12 @@ def _read_source(path: Path) -> str:
         ) from error
 
 
-def _restore(stored: dict[str, Any] | None, keep_ir: bool) -> CompileResult | None:
-    """A result from the cache, unless it is of another shape or lacks the final IR that is asked for."""
+def _restore(stored: dict[str, Any] | None) -> CompileResult | None:
+    """A result from the cache, unless it is of another shape."""
     if stored is None:
         return None
     try:
         result = CompileResult(**stored)
     except TypeError:
         return None
-    if result.verdict not in get_args(Verdict):
-        return None
-    if keep_ir and result.verdict in ("fits", "degraded") and result.final_ir is None:
-        return None
-    return result if keep_ir else replace(result, final_ir=None)
+    return result if result.verdict in get_args(Verdict) else None

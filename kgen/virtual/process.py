@@ -86,5 +86,6 @@ def minimal_environment(private: Path, path: Sequence[str] = ()) -> dict[str, st
         "HOME": str(private),
         "TMPDIR": str(private),
         "TRITON_CACHE_DIR": str(private / "triton"),
+        "TRITON_DISABLE_LINE_INFO": "0",  # Triton-Ascend leaves source lines out unless told not to
         "LC_ALL": "C",
     }

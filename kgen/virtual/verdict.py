@@ -50,6 +50,12 @@ def read_outcome(finished: Finished, reached_hivmc: bool, timeout_s: float) -> R
     return Reading("error", _error_message(finished))
 
 
+def overflowed_space(output: str) -> str | None:
+    """The compiler's name of the space that overflowed last (`ub`, `cbuf`, `cc`)."""
+    found = _OVERFLOW.findall(output)
+    return str(found[-1][0]).lower() if found else None
+
+
 def refuse_unusable(finished: Finished) -> None:
     """Raise when the run says something about the tool chain or the target and nothing about the kernel."""
     output = finished.output

@@ -6,7 +6,7 @@ import pytest
 
 from kgen.errors import KgenBug
 from kgen.virtual import read_hivm
-from kgen.virtual.hivm import parse_memref
+from kgen.virtual.hivm_report_old import parse_memref
 
 
 @pytest.mark.parametrize(

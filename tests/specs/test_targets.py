@@ -71,7 +71,8 @@ def test_planner_and_cost_numbers() -> None:
     assert target.cost is not None
     assert target.placement.workspace_slots.value == 4
     assert target.cost.gm_to_ub.value == 58.6
-    assert target.cost.launch_us.evidence is Evidence.GUESS
+    assert target.cost.cross_core_flag_cycles.evidence is Evidence.GUESS
+    assert target.cost.dma_element_load_cycles.value == 22
 
 
 def test_gpu() -> None:

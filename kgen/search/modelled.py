@@ -1,0 +1,119 @@
+"""Modelled times of compiled kernels: made in processes of their own, since the model is Python; kept by inputs."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kgen.errors import KgenError
+from kgen.virtual.cache import ResultCache, content_key
+from kgen.virtual.hivm import parse_module
+from kgen.virtual.launch import Launch
+from kgen.virtual.timeline import Costs, Timeline, evaluate, record
+
+MODEL = 1  # raise when the timeline's rules change, so that remembered times are made again
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """What a row says of a launch's time. `us` None: no time can be told, and `problem` or `unknown` says why."""
+
+    us: float | None
+    bound: str = ""
+    core_us: float | None = None
+    hbm_us: float | None = None
+    l2_us: float | None = None
+    unknown: dict[str, int] | None = None
+    warnings: tuple[str, ...] = ()
+    problem: str = ""
+
+
+class Modeller:
+    """A pool of processes and a store of times; a context manager. `time` may be called from many threads."""
+
+    def __init__(self, jobs: int, cache_dir: Path | None = None) -> None:
+        """`jobs` launches at a time; no `cache_dir`, no cache."""
+        self._jobs = jobs
+        self._cache = ResultCache(cache_dir)
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Modeller:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def remembered(self, compiled: str, launch: Launch, costs: Costs) -> Modelled | None:
+        """The time of a launch that was modelled before; `compiled` is the key of its compile."""
+        stored = self._cache.get(_key(compiled, launch, costs))
+        if stored is None:
+            return None
+        try:
+            return Modelled(**{**stored, "warnings": tuple(stored["warnings"])})
+        except (TypeError, KeyError):
+            return None
+
+    def time(self, compiled: str, text: str, launch: Launch, costs: Costs) -> Modelled:
+        """Model a launch of the final IR `text` and remember its time."""
+        return self.times(compiled, text, launch, [costs])[0]
+
+    def times(self, compiled: str, text: str, launch: Launch, costs: Sequence[Costs]) -> list[Modelled]:
+        """The same with several sets of constants: the launch is recorded once and priced with each."""
+        found = self._start().submit(model_text, text, launch, list(costs)).result()
+        for each, modelled in zip(costs, found, strict=True):
+            self._cache.put(_key(compiled, launch, each), asdict(modelled))
+        return found
+
+    def _start(self) -> ProcessPoolExecutor:
+        """Processes only where something is to be modelled. They are spawned: threads that compile are running."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
+        return self._pool
+
+
+def model_text(text: str, launch: Launch, costs: Sequence[Costs]) -> list[Modelled]:
+    """Model one launch with each set of constants; what the kernel's IR is to blame for becomes the row's problem."""
+    try:
+        recording = record(parse_module(text), launch, costs[0])
+        return [summary(evaluate(recording, each)) for each in costs]
+    except KgenError as error:
+        return [Modelled(None, problem=error.message)] * len(costs)
+
+
+def summary(timeline: Timeline) -> Modelled:
+    """A timeline as a row has it."""
+    return Modelled(
+        timeline.us, timeline.bound, timeline.core_us, timeline.hbm_us, timeline.l2_us, timeline.unknown,
+        timeline.warnings,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _launch_text(launch: Launch) -> str:
+    arguments = [
+        [a.name, a.element, a.count, list(a.values) if a.values is not None else None] if not isinstance(a, int | float)
+        else a
+        for a in launch.arguments
+    ]  # fmt: skip
+    return repr((launch.grid, arguments))
+
+
+@functools.cache
+def _costs_parts(costs: Costs) -> dict[str, Any]:
+    return asdict(costs)
+
+
+def _key(compiled: str, launch: Launch, costs: Costs) -> str:
+    return content_key(
+        {"model": MODEL, "compiled": compiled, "launch": _launch_text(launch), "costs": _costs_parts(costs)}
+    )

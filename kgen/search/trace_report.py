@@ -1,0 +1,77 @@
+"""A traced kernel as a row, as text, and as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kgen.errors import KgenError
+from kgen.search.trace import Traced
+from kgen.spec.targets import Target
+from kgen.storage import replace_file
+from kgen.virtual.timeline import Costs
+from kgen.virtual.timeline.text import timeline_text
+from kgen.virtual.timeline.trace_file import trace_events
+
+
+def trace_row(traced: Traced) -> dict[str, Any]:
+    """The compile's fields and all of the timeline."""
+    v, r, t = traced.variant, traced.result, traced.timeline
+    return {
+        "kernel": v.kernel,
+        "variant": v.name,
+        "target": v.target,
+        "dtype": v.dtype,
+        "tiles": dict(v.tiles),
+        "shape": {**dict(v.heads), **dict(v.widths), "B": traced.shape.batch, "T": traced.shape.rows},
+        "lengths": list(traced.shape.lengths) if traced.shape.lengths is not None else None,
+        "grid": list(traced.launch.grid),
+        "verdict": r.verdict,
+        "message": r.message,
+        "ub_bytes": r.ub_bytes,
+        "l1_bytes": r.l1_bytes,
+        "l0c_bytes": r.l0c_bytes,
+        "modelled_us": t.us if t else None,
+        "timeline": asdict(t) if t else None,
+        "toolchain": r.toolchain,
+    }
+
+
+def trace_text(traced: Traced, top: int) -> Iterator[str]:
+    """Lines for people."""
+    v, r = traced.variant, traced.result
+    yield f"{v.kernel} {v.name} on {v.target}, {traced.shape.text}: {r.verdict}"
+    if r.message:
+        yield r.message
+    if traced.timeline is None:
+        return
+    yield f"UB {r.ub_bytes}, L1 {r.l1_bytes}, L0C {r.l0c_bytes} bytes"
+    yield from timeline_text(traced.timeline, top)
+
+
+def write_files(traced: Traced, target: Target, out: Path | None, picture: Path | None, block: int) -> list[str]:
+    """Write what was asked for; a line for each file."""
+    lines = []
+    if out is not None and traced.recording is not None:
+        if not 0 <= block < traced.launch.blocks:
+            raise KgenError(
+                f"no block {block}", code="trace-block", hint=f"the launch has blocks 0 to {traced.launch.blocks - 1}"
+            )
+        events = trace_events(
+            traced.recording, Costs.of(target), f"{traced.variant.kernel} {traced.variant.name}", block
+        )
+        _write(out, json.dumps(events, separators=(",", ":")))
+        lines.append(f"{out}: {len(events['traceEvents'])} events; open it in ui.perfetto.dev or chrome://tracing")
+    return lines
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        replace_file(path, text, 0o644)
+    except OSError as error:
+        raise KgenError(
+            f"cannot write {path}: {error.strerror or error}", code="output", hint="name a file in a folder of yours"
+        ) from error

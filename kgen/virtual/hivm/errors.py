@@ -1,0 +1,19 @@
+"""What goes wrong when the final IR is read."""
+
+from __future__ import annotations
+
+from kgen.errors import KgenError
+
+
+class HivmError(KgenError):
+    """The final IR isn't what this reader knows: another compiler version, or a file that isn't one."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        """`line` counts from 1 in the IR's text."""
+        self.line = line
+        where = f"line {line}: " if line is not None else ""
+        super().__init__(
+            f"{where}{message}",
+            code="hivm-unknown",
+            hint="kgen reads the IR of ascendnpu-ir 1.2.0; `kgen doctor` shows which compiler is in use",
+        )

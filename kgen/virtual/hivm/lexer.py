@@ -1,0 +1,59 @@
+"""Tokens of textual MLIR. A memref type is one token, since the same few types stand on every line."""
+
+from __future__ import annotations
+
+import bisect
+import re
+
+from kgen.virtual.hivm.errors import HivmError
+
+_NESTED = r"(?:[^<>-]|->|-(?!>)"  # what may stand in angle brackets; the arrow of a map is no bracket
+_MEMREF = rf"memref<{_NESTED}|<{_NESTED}|<{_NESTED})*>)*>)*>"
+_TOKEN = re.compile(
+    rf"""(?P<skip>[ \t\r\n]+|//[^\n]*)
+    |(?P<value>%[A-Za-z0-9_$.-]+(?:\#\d+)?)
+    |(?P<memref>{_MEMREF})
+    |(?P<word>[A-Za-z_][\w$.]*)
+    |(?P<number>0x[0-9A-Fa-f]+|-?\d+\.\d*(?:[eE][-+]?\d+)?|-?\d+)
+    |(?P<mark>->|[()\[\]{{}}<>:,=?|+*/;-])
+    |(?P<symbol>@(?:[\w$.-]+|"[^"\n]*"))
+    |(?P<alias>[\#!^][\w$.]+)
+    |(?P<string>"(?:[^"\\\n]|\\.)*")
+    """,
+    re.VERBOSE,
+)
+KINDS = ("value", "memref", "word", "number", "mark", "symbol", "alias", "string", "end")
+
+
+class Tokens:
+    """All tokens of a text: kinds, texts and where each begins."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.kinds: list[str] = []
+        self.texts: list[str] = []
+        self.starts: list[int] = []
+        self._newlines = [match.start() for match in re.finditer("\n", text)]
+        self._read(text)
+
+    def line(self, start: int) -> int:
+        """The line of a position, counted from 1."""
+        return bisect.bisect_left(self._newlines, start) + 1
+
+    def _read(self, text: str) -> None:
+        kinds, texts, starts = self.kinds, self.texts, self.starts
+        end = 0
+        for match in _TOKEN.finditer(text):
+            if match.start() != end:
+                break
+            end = match.end()
+            kind = match.lastgroup
+            if kind != "skip":
+                kinds.append(kind or "")
+                texts.append(match.group())
+                starts.append(match.start())
+        if end != len(text):
+            raise HivmError(f"unreadable text {text[end : end + 40]!r}", self.line(end))
+        kinds.append("end")
+        texts.append("")
+        starts.append(len(text))

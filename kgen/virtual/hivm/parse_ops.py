@@ -1,0 +1,102 @@
+"""Reads one operation: a function a kind, found by the operation's name; a name without one gives `Unknown`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kgen.virtual.hivm import nodes as n
+from kgen.virtual.hivm import parse_control as control
+from kgen.virtual.hivm import parse_memory as memory
+from kgen.virtual.hivm import parse_scalars as scalars
+from kgen.virtual.hivm.affine import AffineMap
+from kgen.virtual.hivm.cursor import Cursor
+from kgen.virtual.hivm.parse_context import Context, ReadBlock, define_all
+
+
+def read_operation(c: Cursor, maps: Mapping[str, AffineMap], block: ReadBlock) -> n.Operation:
+    """The next operation with the regions it holds."""
+    line, begin = c.line, c.at
+    results = _results(c)
+    name = c.texts[c.at].strip('"')
+    if c.kinds[c.at] not in ("word", "string"):
+        raise c.error("an operation")
+    generic = c.kinds[c.at] == "string"
+    c.at += 1
+    context = Context(line, name, results, maps, block)
+    reader = None if generic else _reader(name)
+    operation = reader(c, context) if reader is not None else _unknown(c, context, begin)
+    place = c.place()
+    return operation._replace(place=place) if place is not None else operation
+
+
+def _results(c: Cursor) -> tuple[tuple[str, int], ...]:
+    """`%a, %b:2 =`, or nothing."""
+    out: list[tuple[str, int]] = []
+    while c.kinds[c.at] == "value":
+        name = c.take("value")
+        out.append((name, c.integer() if c.accept(":") else 1))
+        if not c.accept(","):
+            c.expect("=")
+            break
+    return tuple(out)
+
+
+def _reader(name: str) -> Callable[[Cursor, Context], n.Operation] | None:
+    found = _READERS.get(name)
+    if found is not None:
+        return found
+    dialect = name.partition(".")[0]
+    if dialect in ("arith", "math"):
+        return scalars.arith
+    if name.startswith("hivm.hir.get_"):
+        return scalars.query
+    if name.startswith("hivm.hir.set_"):
+        return scalars.setting
+    return None
+
+
+def _unknown(c: Cursor, x: Context, begin: int) -> n.Unknown:
+    """An operation that isn't known: passed over to the end of its line, and with the regions that it holds."""
+    while c.line == x.line and c.kinds[c.at] != "end" and not c.peek("}") and not c.peek("loc"):
+        if c.texts[c.at] in ("(", "[", "{", "<"):
+            c.skip_balanced()
+        else:
+            c.at += 1
+    text = c.tokens.text[c.tokens.starts[begin] : c.tokens.starts[c.at]].strip()
+    return n.Unknown(x.line, None, x.name, define_all(c, x), text[:400])
+
+
+_READERS: dict[str, Callable[[Cursor, Context], n.Operation]] = {
+    "arith.constant": scalars.constant,
+    "llvm.mlir.constant": scalars.llvm_constant,
+    "affine.apply": scalars.affine,
+    "affine.min": scalars.affine,
+    "affine.max": scalars.affine,
+    "hivm.hir.pointer_cast": memory.pointer_cast,
+    "memref.view": memory.view,
+    "memref.reinterpret_cast": memory.reinterpret,
+    "memref.subview": memory.subview,
+    "memref.collapse_shape": memory.collapse,
+    "memref.expand_shape": memory.expand,
+    "memref.transpose": memory.transpose,
+    "memref.cast": memory.alias,
+    "memref.memory_space_cast": memory.alias,
+    "memref.load": memory.load,
+    "memref.store": memory.store,
+    "memref.dim": memory.dim,
+    "memref.extract_strided_metadata": memory.metadata,
+    "scf.for": control.for_,
+    "scf.while": control.while_,
+    "scf.condition": control.condition,
+    "scf.if": control.if_,
+    "scf.yield": control.yield_,
+    "return": control.return_,
+    "func.return": control.return_,
+    "func.call": control.call,
+    "call": control.call,
+    "hivm.hir.set_flag": control.flag,
+    "hivm.hir.wait_flag": control.flag,
+    "hivm.hir.pipe_barrier": control.barrier,
+    "hivm.hir.sync_block_set": control.block_flag,
+    "hivm.hir.sync_block_wait": control.block_flag,
+}

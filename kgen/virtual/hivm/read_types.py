@@ -1,0 +1,87 @@
+"""Types from their text, remembered by text: a kernel has thousands of memref types and a few dozen distinct ones."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from kgen.virtual.hivm.errors import HivmError
+from kgen.virtual.hivm.types import SPACES, MemRef, Sizes
+
+_BRACKETS = {"<": ">", "(": ")", "[": "]", "{": "}"}
+_SPACE = "#hivm.address_space<"
+
+
+@functools.lru_cache(maxsize=65536)
+def read_memref(text: str) -> MemRef:
+    """Read one `memref<...>`."""
+    parts = split_top(text[len("memref<") : -1])
+    shape, element = _shape_and_element(parts[0])
+    space: str | None = None
+    strides: Sizes | None = None
+    offset: int | None = 0
+    for part in parts[1:]:
+        if part.startswith(_SPACE):
+            space = part[len(_SPACE) : -1]
+            if space not in SPACES:
+                raise HivmError(f"the memory space {space!r}, which kgen does not know")
+        elif part.startswith("strided<"):
+            strides, offset = _strided(part)
+        elif not part.startswith(("#map", "affine_map<")):
+            raise HivmError(f"the memref layout {part!r}, which kgen does not know")
+    return MemRef(shape, element, space, strides, offset)
+
+
+def split_top(text: str) -> list[str]:
+    """Split at the commas that stand outside every bracket."""
+    parts: list[str] = []
+    position = start = 0
+    while position < len(text):
+        char = text[position]
+        if char in _BRACKETS:
+            position = _closing(text, position)
+        elif char == ",":
+            parts.append(text[start:position].strip())
+            start = position + 1
+        position += 1
+    tail = text[start:].strip()
+    return [*parts, tail] if tail else parts
+
+
+def _strided(part: str) -> tuple[Sizes, int | None]:
+    """`strided<[64, ?], offset: ?>`."""
+    match = re.fullmatch(r"strided<\[([^\]]*)\](?:,\s*offset:\s*(-?\d+|\?))?>", part)
+    if not match:
+        raise HivmError(f"the memref layout {part!r}, which kgen does not know")
+    strides = tuple(_integer_or_dynamic(item) for item in match[1].split(",") if item.strip())
+    return strides, _integer_or_dynamic(match[2]) if match[2] else 0
+
+
+def _shape_and_element(text: str) -> tuple[Sizes, str]:
+    """Split `64x?xf32` at its dimensions; the element may itself hold an `x` (`index`)."""
+    shape: list[int | None] = []
+    rest = text.strip()
+    while match := re.match(r"(\d+|\?)x", rest):
+        shape.append(_integer_or_dynamic(match[1]))
+        rest = rest[match.end() :]
+    return tuple(shape), rest
+
+
+def _integer_or_dynamic(text: str) -> int | None:
+    return None if text.strip() == "?" else int(text)
+
+
+def _closing(text: str, opening: int) -> int:
+    """Position of the bracket that closes the one at `opening`; the `>` of an arrow is no bracket."""
+    stack: list[str] = []
+    for position in range(opening, len(text)):
+        char = text[position]
+        if char in _BRACKETS:
+            stack.append(_BRACKETS[char])
+        elif char == ">" and text[position - 1] == "-":
+            continue
+        elif stack and char == stack[-1]:
+            stack.pop()
+            if not stack:
+                return position
+    raise HivmError(f"unbalanced brackets in {text[opening : opening + 120]!r}")

@@ -1,0 +1,83 @@
+"""Records a launch: which blocks do what, without costs, so that it can be priced again with other constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kgen.errors import KgenError
+from kgen.virtual.hivm.nodes import Function, Module
+from kgen.virtual.launch import Launch
+from kgen.virtual.timeline.costs import Costs
+from kgen.virtual.timeline.events import Table
+from kgen.virtual.timeline.record import Notes, Recorder, Trace
+
+EVENT_BUDGET = 1_500_000  # events recorded before blocks are sampled
+_FEWEST_BLOCKS = 8
+
+
+@dataclass(frozen=True)
+class Recording:
+    """`kinds` names the cores of a block, `classes` the distinct traces of blocks, `blocks` each block's class."""
+
+    launch: Launch
+    kinds: tuple[str, ...]
+    classes: tuple[tuple[Trace, ...], ...]
+    blocks: tuple[int, ...]
+    recorded: int  # blocks that were recorded; the others are taken to be as their nearest neighbour
+    table: Table
+    notes: Notes
+
+
+def record(module: Module, launch: Launch, costs: Costs, budget: int = EVENT_BUDGET) -> Recording:
+    """Record the launch's blocks, or as many as the budget of events allows, evenly spread. Constants that are times
+    don't matter."""
+    table, notes = Table(), Notes()
+    functions = _cores(module)
+    made = {f.name: Recorder(f, launch, costs, table, notes) for f in functions}
+    recorders = [(made[f.name], sub) for f, sub in _runs(functions)]
+    kinds = tuple("aic" if f.core == "aic" else "aiv" for f, _ in _runs(functions))
+    numbers: dict[tuple[Trace, ...], int] = {}
+    found: dict[int, int] = {}
+
+    def trace(block: int) -> int:
+        traces = tuple(recorder.record(block, sub) for recorder, sub in recorders)
+        found[block] = numbers.setdefault(traces, len(numbers))
+        return sum(len(t.events) for t in traces)
+
+    count = launch.blocks
+    if count < 1:
+        raise KgenError(f"a grid of {launch.grid}", code="launch-grid", hint="each size must be at least 1")
+    allowed = max(_FEWEST_BLOCKS, budget // max(1, trace(0)))
+    for block in _spread(count, allowed):
+        if block not in found:
+            trace(block)
+    recorded = sorted(found)
+    blocks = tuple(found[b] for b in recorded) if len(found) == count else _nearest(count, recorded, found)
+    return Recording(launch, kinds, tuple(numbers), blocks, len(found), table, notes)
+
+
+def _cores(module: Module) -> list[Function]:
+    """The device functions, the cube core's first."""
+    return sorted(module.device(), key=lambda f: f.core != "aic")
+
+
+def _runs(functions: list[Function]) -> list[tuple[Function, int]]:
+    """Each core of a block: the half of a mixed kernel for vector cores runs on two of them."""
+    return [(f, sub) for f in functions for sub in ((0, 1) if f.core == "aiv" and f.mixed else (0,))]
+
+
+def _spread(count: int, allowed: int) -> list[int]:
+    """All blocks, or some with the first and the last among them."""
+    if count <= allowed:
+        return list(range(count))
+    return sorted({round(i * (count - 1) / (allowed - 1)) for i in range(allowed)})
+
+
+def _nearest(count: int, recorded: list[int], found: dict[int, int]) -> tuple[int, ...]:
+    out: list[int] = []
+    place = 0
+    for block in range(count):
+        while place + 1 < len(recorded) and abs(recorded[place + 1] - block) <= abs(recorded[place] - block):
+            place += 1
+        out.append(found[recorded[place]])
+    return tuple(out)
