@@ -248,20 +248,73 @@ def trace(
     if as_json:
         _print_json([trace_row(traced)])
     else:
-        for line in (*trace_text(traced, top), *written):
+        for line in (*trace_text(traced, chosen, top), *written):
             typer.echo(line)
     if traced.timeline is None or traced.timeline.us is None:
         raise typer.Exit(1)
 
 
 @app.command()
+def bench(
+    spec: SpecArg,
+    against: Annotated[str, typer.Option(help="whose kernels to compare with: fla")] = "fla",
+    direction: Annotated[str, typer.Option(help="fwd, or fwd+bwd")] = "fwd",
+    shape: Annotated[str | None, typer.Option(help="one shape, such as B=1,T=4096,H=16,HV=32,K=128,V=128")] = None,
+    lengths: Annotated[str | None, typer.Option(help="with --shape: rows of each packed sequence")] = None,
+    dtype: Annotated[str, typer.Option(help="of the operands: bf16, fp16 or fp32")] = "bf16",
+    target: Annotated[str | None, typer.Option(help="a target of the spec; default: its first")] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="halve and double each cost constant; exit 1 if a total's order flips")
+    ] = False,
+    as_json: JsonOption = False,
+    toolchain: ToolchainOption = "auto",
+    jobs: Annotated[int | None, typer.Option(help="compilers at once; default: all cores")] = None,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="reuse earlier results")] = True,
+) -> None:
+    """Compare modelled times with another library's kernels: a row a stage and a total for each shape."""
+    from kgen.pipeline import default_folder, read
+    from kgen.search.bench import flips, rows, variations
+    from kgen.search.bench_run import BenchRequest, run_bench
+    from kgen.search.trace import parse_sizes
+    from kgen.spec.models import BenchShape
+    from kgen.virtual.timeline import Costs
+
+    sources = read(spec)
+    loaded = sources.loaded.spec
+    _check_targets([target] if target else None, loaded.targets)
+    chosen = next(t for t in sources.targets if t.name == (target or loaded.targets[0]))
+    shapes = loaded.bench_shapes
+    if shape is not None:
+        shapes = (BenchShape(sizes=parse_sizes(shape), lengths=_integers(lengths) or ()),)
+    request = BenchRequest(against, direction, shapes, dtype, default_folder(spec, loaded.name))
+    costs, changes = variations(Costs.of(chosen)) if sensitivity else ([Costs.of(chosen)], [])
+    with _progress("comparing") as step:
+        compared = run_bench(loaded, chosen, request, costs, jobs=jobs, toolchain=toolchain, cache=cache, progress=step)
+    stages = tuple(loaded.stages)
+    if sensitivity:
+        found = list(flips(compared, stages, changes))
+        _sensitivity(found, as_json)
+        return
+    listed = [row for each in compared for row in rows(each, stages)]
+    if as_json:
+        _print_json(listed)
+    else:
+        _bench_table(listed)
+    if any(r["problems"] and r["ours_us"] is None for r in listed if r["kernel"] == "total"):
+        raise typer.Exit(1)
+
+
+@app.command()
 def verify(
     spec: SpecArg,
-    level: Annotated[list[str] | None, typer.Option(help="program, interpret; may be repeated; default: both")] = None,
+    level: Annotated[
+        list[str] | None, typer.Option(help="program, interpret, execute; may be repeated; default: the first two")
+    ] = None,
     package: Annotated[Path | None, typer.Option(help="the generated package; default: generated/<name>")] = None,
     cases: Annotated[int | None, typer.Option(help="only the first N cases")] = None,
     only: Annotated[str | None, typer.Option(help="only cases or kernels whose name holds this text")] = None,
     as_json: JsonOption = False,
+    toolchain: ToolchainOption = "auto",
 ) -> None:
     """Check an operator's numbers against references."""
     from dataclasses import asdict
@@ -270,7 +323,7 @@ def verify(
     from kgen.verify.run import LEVELS, verify_rows
 
     folder = package or default_folder(spec, read(spec).loaded.spec.name)
-    rows = list(verify_rows(spec, folder, level or LEVELS, cases, only))
+    rows = list(verify_rows(spec, folder, level or LEVELS, cases, only, toolchain))
     failed = [r for r in rows if not r.passed]
     if as_json:
         _print_json([row.as_dict() for row in rows])
@@ -369,6 +422,35 @@ def _table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
     if not console.is_terminal:
         console = Console(width=200)
     console.print(table)
+
+
+def _bench_table(rows: list[dict[str, Any]]) -> None:
+    shown = []
+    for r in rows:
+        ratio = "" if r["ratio"] is None else f"{r['ratio']:.2f}" + (" (tie)" if r["tie"] else "")
+        times = {side: "" if r[side] is None else f"{r[side]:.1f}" for side in ("ours_us", "theirs_us")}
+        launches = f"{r['launches']['ours']} / {r['launches']['theirs']}"
+        shown.append({**r, **times, "ratio": ratio, "launches": launches})
+    _table(shown, ("shape", "direction", "kernel", "ours_us", "theirs_us", "ratio", "launches", "basis"))
+    for text in sorted({w for r in rows for w in (*r["problems"], *r["warnings"])}):
+        typer.echo(f"note: {text}")
+    typer.echo("every time is modelled; differences under 1.15x are ties")
+
+
+def _sensitivity(found: list[dict[str, Any]], as_json: bool) -> None:
+    """Rows whose order a constant flips, and the range of each total; exit 1 if a total's order flips."""
+    if as_json:
+        _print_json(found)
+    else:
+        flipped = [r for r in found if r["flips"]]
+        _table(flipped, ("shape", "kernel", "constant", "factor", "ratio", "ratio_changed"))
+        for shape in dict.fromkeys(r["shape"] for r in found):
+            ratios = [r["ratio_changed"] for r in found if r["shape"] == shape and r["kernel"] == "total"]
+            known = [x for x in ratios if x is not None]
+            span = f"{min(known):.2f} to {max(known):.2f}" if known else "unknown"
+            typer.echo(f"{shape}: total ratio {span} over {len(ratios)} changes, {len(ratios) - len(known)} unknown")
+    if any(r["flips"] for r in found if r["kernel"] == "total"):
+        raise typer.Exit(1)
 
 
 def _cell(value: object) -> str:

@@ -35,7 +35,8 @@ ZERO, FINITE, UNKNOWN = 0, 1, 2
 class Fact:
     """`axes`: void state on each axis; `finite`: valid elements are; `nonpositive`: all elements are <= 0.
 
-    `gate`: the tensor of a decaying gate, and whether the tile is its `rows` or its `last` row.
+    `gate`: the tensor of a decaying gate, and whether the tile is its `rows` or its `last` row. `bounded`: the axes on
+    which the tile is as it was loaded, within bounds.
     """
 
     axes: tuple[int, ...] = ()
@@ -43,6 +44,7 @@ class Fact:
     finite: bool = True
     nonpositive: bool = False
     gate: tuple[str, str] | None = None
+    bounded: frozenset[int] = frozenset()
 
     @property
     def worst(self) -> int:
@@ -68,7 +70,8 @@ def join(a: Fact, b: Fact) -> Fact:
         return replace(longer, axes=tuple(UNKNOWN for _ in longer.axes), corner=UNKNOWN, finite=False, gate=None)
     axes = tuple(max(p, q) for p, q in zip(a.axes, b.axes, strict=True))
     same = a.gate if a.gate == b.gate else None
-    return Fact(axes, max(a.corner, b.corner), a.finite and b.finite, a.nonpositive and b.nonpositive, same)
+    sign = a.nonpositive and b.nonpositive
+    return Fact(axes, max(a.corner, b.corner), a.finite and b.finite, sign, same, a.bounded | b.bounded)
 
 
 def flow(block: tuple[Stmt, ...], env: Env, context: Context) -> Env:
@@ -114,12 +117,12 @@ def fact(e: Expr, env: Env, context: Context) -> Fact:
         return fact(e.x, env, context)
     if isinstance(e, Transpose):
         x = fact(e.x, env, context)
-        return replace(x, axes=x.axes[::-1])
+        return replace(x, axes=x.axes[::-1], bounded=frozenset(1 - axis for axis in x.bounded))
     if isinstance(e, Expand):
         x = fact(e.x, env, context)
-        return replace(x, axes=(*x.axes, ZERO) if e.axis == 1 else (ZERO, *x.axes))
+        return replace(x, axes=(*x.axes, ZERO) if e.axis == 1 else (ZERO, *x.axes), bounded=frozenset())
     if isinstance(e, Unary):
-        return replace(fact(e.x, env, context), nonpositive=False, gate=None)
+        return replace(fact(e.x, env, context), nonpositive=False, gate=None, bounded=frozenset())
     if isinstance(e, Binary):
         return _binary(e, fact(e.a, env, context), fact(e.b, env, context))
     assert isinstance(e, Call), e
@@ -129,7 +132,20 @@ def fact(e: Expr, env: Env, context: Context) -> Fact:
 def _read(e: Read, context: Context) -> Fact:
     decays = context.tensor(e.tensor).decay
     kind = "last" if any(isinstance(i, Row) and i.fn == "last" for i in e.index) else "rows"
-    return Fact(tuple(ZERO for _ in e.type.axes), ZERO, True, decays, (e.tensor, kind) if decays else None)
+    gate = (e.tensor, kind) if decays else None
+    return Fact(tuple(ZERO for _ in e.type.axes), ZERO, True, decays, gate, _bounded(e, context))
+
+
+def _bounded(e: Read, context: Context) -> frozenset[int]:
+    """The axes of a loaded tile that may end before the tile does: all but a chunk's own columns."""
+    dims = [
+        dim
+        for place, dim in enumerate(context.program_dims(e.tensor))
+        if place >= len(e.index) or not isinstance(e.index[place], Row)
+    ]
+    if len(dims) != e.type.rank:
+        return frozenset(range(e.type.rank))
+    return frozenset(axis for axis, dim in enumerate(dims) if context.kind(dim).value != "chunk")
 
 
 def _stretch(x: Fact, e: Expr, rank: int) -> tuple[int | None, ...]:
@@ -197,7 +213,7 @@ def _call(e: Call, env: Env, context: Context) -> Fact:
     if e.fn == "dot":
         return _dot(args[0], args[1])
     if e.fn == "tril":
-        return replace(args[0], gate=None) if e.option("fill") is None else _filled(args[0])
+        return _triangle(e, args[0]) if e.option("fill") is None else _filled(args[0])
     if e.fn in {"sum", "max"}:
         return _reduced(e, args[0])
     if e.fn in {"minimum", "maximum", "where"}:
@@ -209,10 +225,22 @@ def _filled(x: Fact) -> Fact:
     return Fact(x.axes, x.corner, False, True)
 
 
+def _triangle(e: Call, x: Fact) -> Fact:
+    """Zero above diagonal k: in a valid row, a void column lies above it."""
+    k = e.option("k", 0)
+    assert isinstance(k, int)
+    axes = (x.axes[0], ZERO) if k <= 0 else x.axes
+    return Fact(axes, x.corner, x.finite)
+
+
 def _dot(a: Fact, b: Fact) -> Fact:
+    """A dot's result. Where the right operand was loaded within bounds the compiler tells the matrix unit how many
+    columns there are, and it leaves the others of the accumulator as they were (K205)."""
     row = max(_product(a.axes[0], b.valid), _product(a.corner, b.axes[0]))
     col = max(_product(a.valid, b.axes[1]), _product(a.axes[1], b.corner))
     corner = max(_product(a.axes[0], b.axes[1]), _product(a.corner, b.corner))
+    if 1 in b.bounded:
+        col = corner = UNKNOWN
     return Fact((row, col), corner, a.finite and b.finite)
 
 
@@ -254,5 +282,5 @@ def _elementwise(e: Call, x: Fact) -> Fact:
     if e.fn == "cumsum":
         return Fact(tuple(max(FINITE, s) for s in x.axes), max(FINITE, x.corner), x.finite, x.nonpositive)
     if e.fn == "abs":
-        return replace(x, nonpositive=False, gate=None)
+        return replace(x, nonpositive=False, gate=None, bounded=frozenset())
     return Fact(tuple(UNKNOWN for _ in x.axes), UNKNOWN, False)  # log, rsqrt: of zero they aren't finite

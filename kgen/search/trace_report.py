@@ -12,6 +12,9 @@ from kgen.errors import KgenError
 from kgen.search.trace import Traced
 from kgen.spec.targets import Target
 from kgen.storage import replace_file
+from kgen.virtual.memory import Limits, memory_report
+from kgen.virtual.memory.picture import picture as draw
+from kgen.virtual.memory.text import memory_text
 from kgen.virtual.timeline import Costs
 from kgen.virtual.timeline.text import timeline_text
 from kgen.virtual.timeline.trace_file import trace_events
@@ -40,7 +43,7 @@ def trace_row(traced: Traced) -> dict[str, Any]:
     }
 
 
-def trace_text(traced: Traced, top: int) -> Iterator[str]:
+def trace_text(traced: Traced, target: Target, top: int) -> Iterator[str]:
     """Lines for people."""
     v, r = traced.variant, traced.result
     yield f"{v.kernel} {v.name} on {v.target}, {traced.shape.text}: {r.verdict}"
@@ -48,7 +51,9 @@ def trace_text(traced: Traced, top: int) -> Iterator[str]:
         yield r.message
     if traced.timeline is None:
         return
-    yield f"UB {r.ub_bytes}, L1 {r.l1_bytes}, L0C {r.l0c_bytes} bytes"
+    if traced.module is not None:
+        report = memory_report(traced.module, Limits.of(target), degraded=r.verdict == "degraded")
+        yield from memory_text(report).splitlines()
     yield from timeline_text(traced.timeline, top)
 
 
@@ -65,6 +70,10 @@ def write_files(traced: Traced, target: Target, out: Path | None, picture: Path 
         )
         _write(out, json.dumps(events, separators=(",", ":")))
         lines.append(f"{out}: {len(events['traceEvents'])} events; open it in ui.perfetto.dev or chrome://tracing")
+    if picture is not None and traced.module is not None:
+        report = memory_report(traced.module, Limits.of(target), degraded=traced.result.verdict == "degraded")
+        _write(picture, draw(report, f"{traced.variant.kernel} {traced.variant.name}"))
+        lines.append(f"{picture}: on-chip memory over the program")
     return lines
 
 

@@ -180,6 +180,13 @@ class Shape(Model):
     V: StrictInt
 
 
+class BenchShape(Model):
+    """A call that benches measure: sizes by the spec's dims and B, and the rows of each sequence of a packed batch."""
+
+    sizes: dict[Identifier, Annotated[StrictInt, Field(ge=1, le=1 << 24)]]
+    lengths: tuple[Annotated[StrictInt, Field(ge=0, le=1 << 24)], ...] = ()
+
+
 class Spec(Model):
     """An operator's whole spec, one YAML file."""
 
@@ -198,6 +205,7 @@ class Spec(Model):
     targets: tuple[Identifier, ...]
     buckets: dict[Identifier, tuple[Annotated[StrictInt, Field(ge=16, le=1024)], ...]]
     edge_shapes: tuple[Shape, ...] = ()
+    bench_shapes: tuple[BenchShape, ...] = ()
 
     def one(self, kind: DimKind) -> str:
         """The name of the only dim of a kind (`T` for rows, `BT` for chunk …)."""

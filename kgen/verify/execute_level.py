@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kgen.errors import KgenError
 from kgen.spec.models import Spec
+from kgen.spec.targets import Target
 from kgen.storage import home_folder
 from kgen.verify.cases import GdnCase
 from kgen.verify.interpret_level import run_case as run_interpreted
@@ -31,6 +33,13 @@ _TYPES = {
     torch.bfloat16: ("bf16", "bf16"), torch.float16: ("fp16", "f16"), torch.float32: ("fp32", "f32"),
     torch.int32: ("i32", "i32"), torch.int64: ("i64", "i64"), torch.int8: ("i8", "i8"),
 }  # fmt: skip
+
+
+def sizes_of(target: Target) -> Sizes:
+    """The memories of a target's cores."""
+    if target.memory is None:
+        raise KgenError(f"{target.name} has no Ascend compiler", code="target-compile", hint="choose an Ascend target")
+    return Sizes(target.memory.ub_bytes.value, target.memory.l1_bytes.value, target.memory.l0c_bytes.value)
 
 
 class CompiledKernels:

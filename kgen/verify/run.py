@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from kgen.errors import KgenError, nearest
@@ -10,25 +11,32 @@ from kgen.ir.parse import parse_kernel
 from kgen.spec.check import check_spec
 from kgen.spec.load import LoadedSpec, load_spec
 from kgen.spec.programs import read_program
+from kgen.spec.targets import load_target
 from kgen.verify import interpret_level, interpreter, program_level
-from kgen.verify.cases import GdnCase, gdn_cases
+from kgen.verify.cases import GdnCase, compiled_cases, gdn_cases
 from kgen.verify.package import load_package
 from kgen.verify.rows import Row
 
-LEVELS = ("program", "interpret")
+LEVELS = ("program", "interpret")  # what runs unless levels are asked for: they need no tool chain
+KNOWN = (*LEVELS, "execute")
 ELSEWHERE = {
-    "lint": "not available yet; the levels so far are program and interpret",
+    "lint": "not available yet; the levels so far are program, interpret and execute",
     "compile": "run `kgen compile` on the spec",
-    "execute": "not available yet; the levels so far are program and interpret",
-    "device": "not available yet; the levels so far are program and interpret",
+    "device": "not available yet; the levels so far are program, interpret and execute",
 }
 CASES: dict[str, Callable[[], tuple[GdnCase, ...]]] = {"chunk_gated_delta_rule": gdn_cases}  # by operator
+COMPILED_CASES: dict[str, Callable[[], tuple[GdnCase, ...]]] = {"chunk_gated_delta_rule": compiled_cases}
 
 Check = Callable[[GdnCase], Sequence[Row]]
 
 
 def verify_rows(
-    spec_path: Path, package: Path, levels: Sequence[str] = LEVELS, cases: int | None = None, only: str | None = None
+    spec_path: Path,
+    package: Path,
+    levels: Sequence[str] = LEVELS,
+    cases: int | None = None,
+    only: str | None = None,
+    toolchain: str = "auto",
 ) -> Iterator[Row]:
     """Rows of each level, case by case. The first `cases` of those whose name contains `only`.
 
@@ -38,22 +46,33 @@ def verify_rows(
         _check_level(level)
     loaded = load_spec(spec_path)
     check_spec(loaded)
-    chosen = select(loaded.spec.operator.name, cases, only)
-    if "interpret" in levels:
+    operator = loaded.spec.operator.name
+    chosen = {level: select(operator, cases, only, level) for level in levels}
+    if {"interpret", "execute"} & set(levels):
         interpreter.activate()
-    checks = [_check(level, loaded, package) for level in levels]
-    return (row for check in checks for case in chosen for row in check(case))
+    return _rows(levels, chosen, loaded, package, toolchain)
 
 
-def select(operator: str, cases: int | None, only: str | None) -> tuple[GdnCase, ...]:
-    """The cases of an operator that are asked for."""
-    if operator not in CASES:
+def _rows(
+    levels: Sequence[str], chosen: dict[str, tuple[GdnCase, ...]], loaded: LoadedSpec, package: Path, toolchain: str
+) -> Iterator[Row]:
+    for level in levels:
+        with ExitStack() as stack:
+            check = _check(level, loaded, package, toolchain, stack)
+            for case in chosen[level]:
+                yield from check(case)
+
+
+def select(operator: str, cases: int | None, only: str | None, level: str = "program") -> tuple[GdnCase, ...]:
+    """The cases of an operator that are asked for; the execute level has its own."""
+    known = COMPILED_CASES if level == "execute" else CASES
+    if operator not in known:
         raise KgenError(
             f"there are no cases and references for the operator {operator!r}",
             code="no-reference",
-            hint=f"known: {', '.join(sorted(CASES))}; write them in kgen/verify/cases.py and kgen/verify/references/",
+            hint=f"known: {', '.join(sorted(known))}; write them in kgen/verify/cases.py and kgen/verify/references/",
         )
-    everything = CASES[operator]()
+    everything = known[operator]()
     found = tuple(case for case in everything if only is None or only in case.name)
     if not found:
         raise KgenError(f"no case contains {only!r}", code="case-unknown", hint=nearest(only or "", _names(everything)))
@@ -69,12 +88,19 @@ def _names(cases: Sequence[GdnCase]) -> list[str]:
 def _check_level(level: str) -> None:
     if level in ELSEWHERE:
         raise KgenError(f"`kgen verify` has no level {level!r}", code="level-missing", hint=ELSEWHERE[level])
-    if level not in LEVELS:
-        raise KgenError(f"unknown level {level!r}", code="level-unknown", hint=nearest(level, LEVELS))
+    if level not in KNOWN:
+        raise KgenError(f"unknown level {level!r}", code="level-unknown", hint=nearest(level, KNOWN))
 
 
-def _check(level: str, loaded: LoadedSpec, package: Path) -> Check:
-    """What runs one case at a level."""
+def _check(level: str, loaded: LoadedSpec, package: Path, toolchain: str, stack: ExitStack) -> Check:
+    """What runs one case at a level; `stack` ends what it needs."""
+    if level == "execute":
+        from kgen.verify.execute_level import CompiledKernels, sizes_of
+
+        target = load_target(loaded.spec.targets[0], loaded.path.parent / "targets")
+        name = target.compiler_target.value
+        compiled = stack.enter_context(CompiledKernels(package, name, sizes_of(target), toolchain))
+        return lambda case: compiled.run_case(loaded.spec, case)
     if level == "interpret":
         imported = load_package(package)
         return lambda case: interpret_level.run_case(loaded.spec, imported, case)

@@ -6,7 +6,7 @@ Sees emitted text only, never passes, so that it is an independent second opinio
 from kgen.virtual.compile import Compiler, CompileRequest, CompileResult, LinalgRequest, is_a5
 from kgen.virtual.doctor import Check, doctor
 from kgen.virtual.environment import create_environment
-from kgen.virtual.hivm_report_old import HivmReport, read_hivm
+from kgen.virtual.memory import MemoryReport, read_hivm
 from kgen.virtual.toolchain import PINNED, Toolchain, find_toolchain
 from kgen.virtual.verdict import Verdict
 
@@ -16,8 +16,8 @@ __all__ = [
     "CompileRequest",
     "CompileResult",
     "Compiler",
-    "HivmReport",
     "LinalgRequest",
+    "MemoryReport",
     "Toolchain",
     "Verdict",
     "create_environment",

@@ -27,7 +27,7 @@ from kgen.virtual.blame import OPTIONS as BLAME_OPTIONS
 from kgen.virtual.blame import blamed
 from kgen.virtual.cache import ResultCache, content_key
 from kgen.virtual.frontend import FrontEnd, WorkerDiedError, WorkerTimeoutError
-from kgen.virtual.hivm_report_old import read_hivm
+from kgen.virtual.memory import read_hivm
 from kgen.virtual.process import Finished, Limit, minimal_environment, run_limited
 from kgen.virtual.standin import KEEP_VARIABLE, write_stand_ins
 from kgen.virtual.toolchain import Toolchain
@@ -267,7 +267,7 @@ class Compiler:
         lasting = finished.returncode is not None and finished.returncode >= 0
         if reading.verdict not in ("fits", "degraded") or final_ir is None:
             return result, lasting
-        report = read_hivm(final_ir)
+        report = read_hivm(final_ir, degraded=reading.verdict == "degraded")
         return replace(
             result,
             ub_bytes=report.peak("ub"),

@@ -3,6 +3,7 @@
 Forward substitution inside 16 x 16 diagonal blocks, then a merge by products: with D the inverses of the diagonal blocks,
 D (I + A) = I + N, where N is strictly lower by blocks, and with at most four blocks N^4 = 0:
 (I + A)^-1 = (I + N^2)(I - N) D. Everything in fp32: a Neumann or doubling series over the whole chunk explodes on equal keys.
+D goes into dots only, never into a sum: a loaded tile that serves both is lost between the cores (K204).
 """
 
 from kgen.lang import *
@@ -20,6 +21,6 @@ def solve_diag(A, D):
 def solve_merge(A, D, M):
     for t in tasks(chunks(T), heads(HV)):
         d = D[t]
-        n = dot(d, A[t], exact=True) + d - eye(t)
-        y = d - dot(n, d, exact=True)
-        M[t] = y + dot(dot(n, n, exact=True), y, exact=True)
+        n = dot(d, A[t] + eye(t), exact=True) - eye(t)
+        y = dot(eye(t) - n, d, exact=True)
+        M[t] = dot(eye(t) + dot(n, n, exact=True), y, exact=True)

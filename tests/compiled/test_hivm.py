@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from kgen.virtual.hivm_report_old import parse_memref
 
 from kgen.errors import KgenBug
 from kgen.virtual import read_hivm
-from kgen.virtual.hivm_report_old import parse_memref
 
 
 @pytest.mark.parametrize(

@@ -227,9 +227,11 @@ def _warnings(recording: Recording, ran: list[Block], prices: Prices, cores: int
         out.append(
             f"strided gather: for {gathers / max(1, end):.0%} of the block's time the scalar unit moves single elements"
         )
-    small = sum(count * prices.steps[event].busy for event, count in counts.items() if event in prices.small)
+    moves = {event: count * prices.steps[event].busy for event, count in counts.items() if event in prices.traffic}
+    small = sum(time for event, time in moves.items() if event in prices.small)
     if small > end * _NOTABLE:
-        out.append(f"small bursts: {small / max(1, end):.0%} of the block's time moves runs of less than 32 bytes")
+        share = small / sum(moves.values())
+        out.append(f"small bursts: {share:.0%} of the time of moves goes into runs of less than 32 bytes")
     if len(recording.blocks) > cores:
         out.append(f"grid over the cores: {len(recording.blocks)} blocks on {cores} cores, queued in order")
     if recording.recorded < len(recording.blocks):
