@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kgen.errors import KgenError
@@ -48,7 +48,7 @@ def create_environment(report: Report | None = None, *, environ: Mapping[str, st
     folder = own_environment(variables)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_suffix(".lock"), say):
+        with locked(folder.with_suffix(".lock"), say):
             if not is_complete(folder):
                 _make(folder, variables, say)
     except OSError as error:
@@ -62,7 +62,7 @@ def create_environment(report: Report | None = None, *, environ: Mapping[str, st
 
 
 @contextlib.contextmanager
-def _locked(path: Path, say: Report) -> Iterator[None]:
+def locked(path: Path, say: Report) -> Iterator[None]:
     """Hold the lock file; the kernel drops the lock if we are killed."""
     with path.open("a") as file:
         try:
@@ -86,9 +86,9 @@ def _make(folder: Path, variables: Mapping[str, str], say: Report) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # what an interrupted attempt left
     try:
         say(f"creating an environment with {python}")
-        _create_venv(python, folder, variables)
+        create_venv(python, folder, variables)
         say(f"installing {', '.join(_requirements())} (about 220 MB to download)")
-        _install(folder, variables, say)
+        install(folder, _requirements(), variables, say)
         versions = _checked_versions(folder)
         (folder / COMPLETE_MARKER).write_text(json.dumps(versions, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     except BaseException:
@@ -126,7 +126,7 @@ def _python_version(python: Path) -> str | None:
     return None
 
 
-def _create_venv(python: Path, folder: Path, variables: Mapping[str, str]) -> None:
+def create_venv(python: Path, folder: Path, variables: Mapping[str, str]) -> None:
     """The empty environment, with pip."""
     returncode, output = _stream([str(python), "-I", "-m", "venv", str(folder)], variables, lambda _: None)
     if returncode == 0:
@@ -141,11 +141,13 @@ def _create_venv(python: Path, folder: Path, variables: Mapping[str, str]) -> No
     )
 
 
-def _install(folder: Path, variables: Mapping[str, str], say: Report) -> None:
-    """Install the pinned wheels with the user's own pip settings (index, proxy)."""
+def install(
+    folder: Path, requirements: Sequence[str], variables: Mapping[str, str], say: Report, options: Sequence[str] = ()
+) -> None:
+    """Install wheels with the user's own pip settings (index, proxy)."""
     command = [
         str(folder / "bin" / "python"), "-I", "-m", "pip", "install", "--disable-pip-version-check", "--no-input",
-        "--only-binary=:all:", "--progress-bar=off", *_requirements(),
+        "--only-binary=:all:", "--progress-bar=off", *options, *requirements,
     ]  # fmt: skip
     returncode, output = _stream(command, variables, say)
     if returncode == 0:

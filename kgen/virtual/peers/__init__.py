@@ -1,6 +1,6 @@
 """Other libraries' kernels beside ours: their launches, captured from their own host code; nothing runs."""
 
-from kgen.virtual.peers.environment import find_peers
+from kgen.virtual.peers.environment import create_peers, find_peers, peers_check
 from kgen.virtual.peers.session import Capture, Captured, CapturedArgument, CapturedLaunch
 
-__all__ = ["Capture", "Captured", "CapturedArgument", "CapturedLaunch", "find_peers"]
+__all__ = ["Capture", "Captured", "CapturedArgument", "CapturedLaunch", "create_peers", "find_peers", "peers_check"]
