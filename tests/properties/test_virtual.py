@@ -314,7 +314,7 @@ def programs(draw: st.DrawFn) -> tuple[int, list[int], list[str], list[int]]:
 @given(programs(), st.data())
 @settings(max_examples=150, deadline=None)
 def test_folded_programs_do_what_running_ones_do(made: tuple[int, list[int], list[str], list[int]], data: Any) -> None:
-    """Constants or arguments, in straight code or in a loop that runs once: the calls are those of Python's integers."""
+    """Constants or arguments, straight or in a loop that runs once: the calls are those of Python's integers."""
     bits, leaves, lines, values = made
     names = [f"%x{i}" for i in range(len(values))]
     lines = [*lines, f"func.call @out({', '.join(names)}) : ({', '.join([f'i{bits}'] * len(names))}) -> ()"]
@@ -745,6 +745,10 @@ def typed(sizes: Sequence[int], strides: Sequence[int] | None, space: str) -> st
     return f"memref<{''.join(f'{s}x' for s in sizes)}f32, {layout}{space}>"
 
 
+VECTOR = """vadd vmuls vexp vdiv vcmp_lt vsel_vv vabs vmod vxor reduce_sum_ar reduce_max_ra arange transpose
+    broadcast_scalar broadcast_last_axis cumsum_ra copy_ubuf_to_ubuf""".split()
+
+
 @st.composite
 def kernels(draw: st.DrawFn) -> str:
     """A vector kernel: moves of all shapes, vector work, flags and barriers, scalars, in loops and branches."""
@@ -768,16 +772,15 @@ def kernels(draw: st.DrawFn) -> str:
         name, local = buffer((rows, columns), near)
         number, kind = next(fresh), typed((rows, columns), far, GM)
         head.append(
-            f"%g{number} = memref.reinterpret_cast %t to offset: [{draw(st.integers(0, 9))}], sizes: [{rows}, {columns}], "
-            f"strides: [{far[0]}, {far[1]}] : memref<?xf32, {GM}> to {kind}"
+            f"%g{number} = memref.reinterpret_cast %t to offset: [{draw(st.integers(0, 9))}], "
+            f"sizes: [{rows}, {columns}], strides: [{far[0]}, {far[1]}] : memref<?xf32, {GM}> to {kind}"
         )
         if draw(st.booleans()):
             return f"func.call @load_gm_to_ubuf_2d_float(%g{number}, {name}) : ({kind}, {local}) -> ()"
         return f"func.call @store_ubuf_to_gm_2d_float({name}, %g{number}) : ({local}, {kind}) -> ()"
 
     def work() -> str:
-        base = draw(st.sampled_from("vadd vmuls vexp vdiv vcmp_lt vsel_vv vabs vmod vxor reduce_sum_ar reduce_max_ra arange "
-                                    "transpose broadcast_scalar broadcast_last_axis cumsum_ra copy_ubuf_to_ubuf".split()))  # fmt: skip
+        base = draw(st.sampled_from(VECTOR))
         sizes = draw(st.sampled_from([(8, 64), (1, 300), (33, 1), (16, 100)]))
         name, kind = buffer(sizes)
         return f"func.call @{base}_2d_float({name}, {name}, {name}) : ({kind}, {kind}, {kind}) -> ()"
@@ -790,7 +793,8 @@ def kernels(draw: st.DrawFn) -> str:
         number = next(fresh)
         return draw(st.sampled_from([
             f"%a{number} = arith.addi %n, %n : i32", f"%a{number} = arith.divsi %n, %n : i32",
-            f"%a{number} = memref.load %t[%c0] : memref<?xf32, {GM}>", f"%a{number} = memref.load %t[%c4] : memref<?xf32, {GM}>",
+            f"%a{number} = memref.load %t[%c0] : memref<?xf32, {GM}>",
+            f"%a{number} = memref.load %t[%c4] : memref<?xf32, {GM}>",
             f"memref.store %f, %t[%c1] : memref<?xf32, {GM}>", "hivm.hir.pipe_barrier[<PIPE_V>]",
             "hivm.hir.pipe_barrier[<PIPE_MTE3>]", "hivm.hir.pipe_barrier[<PIPE_ALL>]",
         ]))  # fmt: skip

@@ -259,10 +259,10 @@ class _Core:
 
         return unknown
 
-    def bind_unknown(self, site: Site, name: str) -> Callable[[], None]:
+    def bind_unknown(self, site: Site, name: str) -> Callable[..., None]:
         """Counted when it is met; the run then ends with an error."""
 
-        def met() -> None:
+        def met(*_operands: object) -> None:
             self._execution.report.unknown[name] += 1
 
         return met

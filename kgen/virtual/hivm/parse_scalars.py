@@ -7,6 +7,7 @@ import struct
 from kgen.virtual.hivm import nodes as n
 from kgen.virtual.hivm.cursor import Cursor
 from kgen.virtual.hivm.errors import HivmError
+from kgen.virtual.hivm.floats import ROUND, wrap
 from kgen.virtual.hivm.parse_context import Context, define
 from kgen.virtual.hivm.types import Scalar, Type
 
@@ -48,12 +49,12 @@ _PATTERNS = {"f16": ("<H", "<e"), "f32": ("<I", "<f"), "f64": ("<Q", "<d")}
 
 
 def _number(text: str, kind: Scalar, line: int) -> int | float:
-    """A literal; floats that decimal can't show (inf, NaN) stand as their bits."""
+    """A literal as its type holds it; floats that decimal can't show (inf, NaN) stand as their bits."""
     try:
         if not kind.is_float:
-            return int(text, 0)
+            return wrap(int(text, 0), kind.bits)
         if not text.startswith("0x"):
-            return float(text)
+            return ROUND.get(kind.element, float)(float(text))
         bits = int(text, 16)
         if kind.element == "bf16":
             return float(struct.unpack("<f", struct.pack("<I", bits << 16))[0])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kgen.errors import KgenError
 from kgen.virtual.hivm import nodes as n
-from kgen.virtual.hivm.types import MemRef
-from kgen.virtual.launch import Buffer, Launch
+from kgen.virtual.hivm.floats import ROUND, wrap
+from kgen.virtual.hivm.types import FLOATS, MemRef, element_bits
+from kgen.virtual.launch import Argument, Buffer, Launch
 from kgen.virtual.machine.protocol import Operand
 from kgen.virtual.machine.views import WORKSPACE, View
 
@@ -31,13 +32,38 @@ def arguments_of(function: n.Function, launch: Launch) -> list[Operand]:
         elif left:
             position, value = next(own)
             left -= 1
-            if isinstance(argument.type, MemRef) != isinstance(value, Buffer):
-                raise KgenError(
-                    f"argument {position} of {function.name} is {'a tensor' if isinstance(value, Buffer) else value!r}",
-                    code="launch-arguments",
-                    hint="give the arguments in the order of the compiled signature, without constants",
-                )
-            values.append((position, 0, (value.count,), (1,)) if isinstance(value, Buffer) else value)
+            values.append(_fitted(position, value, argument, function.name))
         else:
             values.append(tail.pop(0))
     return values
+
+
+def _fitted(position: int, value: Argument, argument: n.Argument, function: str) -> Operand:
+    """A launch's argument as the function takes it: a tensor for a memref, a number of the type's range else."""
+    found = "a tensor" if isinstance(value, Buffer) else repr(value)
+    if isinstance(argument.type, MemRef):
+        if isinstance(value, Buffer) and _alike(value.element, argument.type.element):
+            return position, 0, (value.count,), (1,)
+        found = f"a tensor of {value.element}" if isinstance(value, Buffer) else found
+        wanted = f"a tensor of {argument.type.element}"
+    elif argument.type.is_float:
+        if not isinstance(value, Buffer):
+            return ROUND.get(argument.type.element, float)(float(value))
+        wanted = "a number"
+    else:
+        if isinstance(value, int) and wrap(value, argument.type.bits) in (value, int(value) & 1):
+            return int(value)
+        wanted = f"an integer of {argument.type.bits} bits"
+    raise KgenError(
+        f"argument {position} of {function} is {found}, expected {wanted}",
+        code="launch-arguments",
+        hint="give the arguments in the order of the compiled signature, without constants",
+    )
+
+
+def _alike(given: str, wanted: str) -> bool:
+    """Whether two element types have the same width and kind; a bool is stored as a byte."""
+    if given == wanted:
+        return True
+    same_width = element_bits(given) == max(8, element_bits(wanted))
+    return same_width and not {given, wanted} & FLOATS

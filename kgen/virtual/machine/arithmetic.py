@@ -4,45 +4,16 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
 
+from kgen.virtual.hivm.floats import ROUND, round_bf16, round_f16, round_f32
 from kgen.virtual.hivm.nodes import Arith
-from kgen.virtual.hivm.types import Scalar
+from kgen.virtual.hivm.types import ELEMENT_BITS, Scalar
 
 _F32 = struct.Struct("<f")
 _F16 = struct.Struct("<e")
 _F64 = struct.Struct("<d")
 _INTS = {8: struct.Struct("<b"), 16: struct.Struct("<h"), 32: struct.Struct("<i"), 64: struct.Struct("<q")}
 _FLOAT_STRUCTS = {"f16": _F16, "f32": _F32, "f64": _F64}
-
-
-def round_f32(x: float) -> float:
-    """To the nearest fp32."""
-    try:
-        return float(_F32.unpack(_F32.pack(x))[0])
-    except OverflowError:
-        return math.copysign(math.inf, x)
-
-
-def round_f16(x: float) -> float:
-    """To the nearest fp16; past its range, infinity."""
-    try:
-        return float(_F16.unpack(_F16.pack(x))[0])
-    except OverflowError:
-        return math.copysign(math.inf, x)
-
-
-def round_bf16(x: float) -> float:
-    """To the nearest bf16, ties to even."""
-    x = round_f32(x)
-    if math.isnan(x) or math.isinf(x):
-        return x
-    bits = int.from_bytes(_F32.pack(x), "little")
-    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
-    return float(_F32.unpack(bits.to_bytes(4, "little"))[0])
-
-
-ROUND: Mapping[str, Callable[[float], float]] = {"f32": round_f32, "f16": round_f16, "bf16": round_bf16}
 
 
 def divide(a: int, b: int) -> int:
@@ -113,6 +84,23 @@ def _nan_maximum(a: float, b: float) -> float:
     return math.nan if math.isnan(a) or math.isnan(b) else max(a, b)
 
 
+def _whole(x: float, bits: int, signed: bool) -> int:
+    """A float as an integer: truncated, saturated, 0 for NaN; an unsigned one as its bits."""
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    if math.isnan(x):
+        return 0
+    value = low if x <= low else high if x >= high else math.trunc(x)
+    return value - (1 << bits) if value >> (bits - 1) == 1 else value
+
+
+def _floor(x: float) -> float:
+    return float(math.floor(x)) if math.isfinite(x) else x
+
+
+def _ceil(x: float) -> float:
+    return float(math.ceil(x)) if math.isfinite(x) else x
+
+
 def _unordered(a: float, b: float) -> bool:
     return math.isnan(a) or math.isnan(b)
 
@@ -123,7 +111,7 @@ NAMESPACE: dict[str, object] = {
     "_divf": _divf, "_sqrt": _sqrt, "_min_number": _number_minimum, "_max_number": _number_maximum,
     "_min_nan": _nan_minimum, "_max_nan": _nan_maximum, "_unordered": _unordered,
     "_round_f32": round_f32, "_round_f16": round_f16, "_round_bf16": round_bf16, "_fabs": math.fabs,
-    "_floor": math.floor, "_ceil": math.ceil,
+    "_floor": _floor, "_ceil": _ceil, "_whole": _whole,
 }  # fmt: skip
 
 FREE = frozenset({"index_cast", "index_castui", "extsi", "extui", "trunci", "select", "bitcast", "extf"})
@@ -152,28 +140,42 @@ def expression(o: Arith, x: list[str]) -> str | None:
         return f"({x[1]} if {x[0]} else {x[2]})"
     if not isinstance(o.type, Scalar) or not isinstance(o.to, Scalar):
         return None
+    if o.type.element not in ELEMENT_BITS or o.to.element not in ELEMENT_BITS:
+        return None
     return _convert(o, o.type, o.to, x) or _integer(o, o.type, x) or _float(o, o.type, x)
 
 
 def _convert(o: Arith, source: Scalar, to: Scalar, x: list[str]) -> str | None:
     """Casts."""
+    signed = f"(-{x[0]})" if source.element == "i1" else x[0]
     if o.name in ("index_cast", "extsi"):
-        if source.element == "i1" and o.name == "extsi":
-            return f"(-{x[0]})"
-        return f"({x[0]} & 1)" if to.element == "i1" else wrapped(x[0], to.bits) if to.bits < source.bits else x[0]
+        return _narrowed(signed, source, to)
     if o.name in ("extui", "index_castui"):
-        return f"({x[0]} & {(1 << min(source.bits, to.bits)) - 1})"
+        return _narrowed(_unsigned(x[0], source), source, to)
     if o.name == "trunci":
-        return f"({x[0]} & 1)" if to.element == "i1" else wrapped(x[0], to.bits)
+        return _narrowed(x[0], source, to)
     if o.name in ("sitofp", "uitofp", "truncf"):
-        return _rounded(f"float({x[0]})", to.element)
+        given = signed if o.name == "sitofp" else _unsigned(x[0], source) if o.name == "uitofp" else x[0]
+        return _rounded(f"float({given})", to.element)
     if o.name == "extf":
         return x[0]
     if o.name in ("fptosi", "fptoui"):
-        return f"int({x[0]})"
+        return f"_whole({x[0]}, {to.bits}, {o.name == 'fptosi'})"
     if o.name == "bitcast":
         return f"_bitcast({x[0]}, {source.element!r}, {to.element!r})"
     return None
+
+
+def _narrowed(text: str, source: Scalar, to: Scalar) -> str:
+    """An integer brought into a narrower type."""
+    if to.element == "i1":
+        return f"({text} & 1)"
+    return wrapped(text, to.bits) if to.bits < source.bits else text
+
+
+def _unsigned(text: str, kind: Scalar) -> str:
+    """The same bits, read without a sign."""
+    return text if kind.element == "i1" else f"({text} & {(1 << kind.bits) - 1})"
 
 
 def _integer(o: Arith, kind: Scalar, x: list[str]) -> str | None:
@@ -185,30 +187,47 @@ def _integer(o: Arith, kind: Scalar, x: list[str]) -> str | None:
         return f"({text})" if kind.element == "index" else wrapped(text, kind.bits)
     if name in _BITS:
         return f"({x[0]} {_BITS[name]} {x[1]})"
-    if name in ("divsi", "divui"):
-        return f"({x[0]} // {x[1]} if {x[0]} >= 0 < {x[1]} else _divide({x[0]}, {x[1]}))"
-    if name in ("remsi", "remui"):
-        return f"({x[0]} % {x[1]} if {x[0]} >= 0 < {x[1]} else _remainder({x[0]}, {x[1]}))"
-    if name == "floordivsi":
-        return f"({x[0]} // {x[1]})"
-    if name in ("ceildivsi", "ceildivui"):
-        return f"(-(-{x[0]} // {x[1]}))"
-    if name in ("minsi", "minui"):
-        return f"({x[0]} if {x[0]} < {x[1]} else {x[1]})"
-    if name in ("maxsi", "maxui"):
-        return f"({x[0]} if {x[0]} > {x[1]} else {x[1]})"
     if name == "shli":
         return wrapped(f"{x[0]} << {x[1]}", kind.bits)
     if name == "shrsi":
         return f"({x[0]} >> {x[1]})"
-    if name == "shrui":
-        return f"(({x[0]} & {(1 << kind.bits) - 1}) >> {x[1]})"
     if name == "cmpi" and o.predicate is not None:
-        if o.predicate.startswith("u"):
-            mask = (1 << kind.bits) - 1
-            return f"({x[0]} & {mask} {_COMPARE[o.predicate[1:]]} {x[1]} & {mask})"
-        return f"({x[0]} {_COMPARE[o.predicate.removeprefix('s')]} {x[1]})"
+        return _compare_integers(o.predicate, kind, x)
+    if kind.element == "i1" and name in _ONE_BIT:
+        return _ONE_BIT[name].format(*x)
+    if name in _UNSIGNED:
+        return wrapped(_UNSIGNED[name].format(*(_unsigned(each, kind) for each in x)), kind.bits)
+    if name in _SIGNED:
+        return _SIGNED[name].format(*x)
     return None
+
+
+_SIGNED = {
+    "divsi": "({0} // {1} if {0} >= 0 < {1} else _divide({0}, {1}))",
+    "remsi": "({0} % {1} if {0} >= 0 < {1} else _remainder({0}, {1}))",
+    "floordivsi": "({0} // {1})",
+    "ceildivsi": "(-(-{0} // {1}))",
+    "minsi": "({0} if {0} < {1} else {1})",
+    "maxsi": "({0} if {0} > {1} else {1})",
+}
+_ONE_BIT = {"minsi": "({0} | {1})", "maxsi": "({0} & {1})", "minui": "({0} & {1})", "maxui": "({0} | {1})"}
+_UNSIGNED = {
+    "divui": "{0} // {1}",
+    "remui": "{0} % {1}",
+    "ceildivui": "-(-{0} // {1})",
+    "minui": "min({0}, {1})",
+    "maxui": "max({0}, {1})",
+    "shrui": "{0} >> {1}",
+}
+
+
+def _compare_integers(predicate: str, kind: Scalar, x: list[str]) -> str:
+    """Signed unless the predicate says otherwise; the one bit of i1 is its sign."""
+    if predicate.startswith("u"):
+        return f"({_unsigned(x[0], kind)} {_COMPARE[predicate[1:]]} {_unsigned(x[1], kind)})"
+    if predicate.startswith("s") and kind.element == "i1":
+        return f"(-{x[0]} {_COMPARE[predicate[1:]]} -{x[1]})"
+    return f"({x[0]} {_COMPARE[predicate.removeprefix('s')]} {x[1]})"
 
 
 def _float(o: Arith, kind: Scalar, x: list[str]) -> str | None:

@@ -72,8 +72,8 @@ class Machine(Protocol):
     def bind_query(self, site: Site, query: Query) -> Callable[[], int]:
         """Takes nothing."""
 
-    def bind_unknown(self, site: Site, name: str) -> Callable[[], None]:
-        """Takes nothing. What follows uses 0 for the operation's results, so whoever gets one must say so."""
+    def bind_unknown(self, site: Site, name: str) -> Callable[..., None]:
+        """Takes whatever the operation takes. What follows uses 0 for its results, so whoever gets one must say so."""
 
     def bind_scalars(self, before: Scalars) -> Callable[[], None] | None:
         """For scalar operations at the end of a block, after its last bound operation; None to ignore them."""

@@ -57,6 +57,7 @@ class _Writer:
         }  # fmt: skip
         self._names: dict[n.Value, str] = {}  # value -> Python expression that stands for it
         self.views = ViewCode(self._names, self.namespace)
+        self._lost: set[n.Value] = set()  # results of unknown operations
 
     def write(self) -> str:
         """The whole text."""
@@ -178,6 +179,9 @@ class _Writer:
         if not isinstance(condition, n.Condition):
             raise HivmError("a while loop without a condition", o.line)
         self._region(tuple(before))
+        for number, value in enumerate(condition.values):
+            for name in (*o.results[number : number + 1], *o.arguments[number : number + 1]):
+                self.views.same(name, value)
         self._indent += 1
         self._let(o.results, condition.values)
         self._emit(f"if not {self._of(condition.condition)}: break")
@@ -236,7 +240,8 @@ class _Writer:
 
     def _query(self, o: n.Query) -> None:
         self._cheap += 1
-        self._assign(o.result, f"{self._keep(self._machine.bind_query(self._site(o), o))}()")
+        site = Site(o, Scalars(0, 0))  # no event of its own: what was counted goes to the next
+        self._assign(o.result, f"{self._keep(self._machine.bind_query(site, o))}()")
 
     def _skip(self, o: n.Operation) -> None:
         """Nothing to do."""
@@ -251,6 +256,9 @@ class _Writer:
         if o.results:
             self._unknown_name(o, f"call @{o.callee} with results", o.results)
             return
+        buffers = [v for v, t in zip(o.operands, o.types, strict=False) if isinstance(t, MemRef)]
+        if self._without(o, f"call @{o.callee}", buffers, ()):
+            return
         fixed = [self.views.fixed(v) for v in o.operands]
         site = self._site(o)
         if all(value is not None for value in fixed):
@@ -261,10 +269,14 @@ class _Writer:
             self._emit(f"{handle}({', '.join(self._all(o.operands))})")
 
     def _load(self, o: n.Load) -> None:
+        if self._without(o, "memref.load", (o.source,), (o.result,)):
+            return
         handle = self._keep(self._machine.bind_load(self._site(o), o))
         self._assign(o.result, f"{handle}({self._of(o.source)}, {_tuple(self._all(o.indices))})")
 
     def _store(self, o: n.Store) -> None:
+        if self._without(o, "memref.store", (o.target,), ()):
+            return
         handle = self._keep(self._machine.bind_store(self._site(o), o))
         self._emit(f"{handle}({self._of(o.value)}, {self._of(o.target)}, {_tuple(self._all(o.indices))})")
 
@@ -291,19 +303,37 @@ class _Writer:
         self._emit(f"{self._keep(self._machine.bind_unknown(self._site(o), name))}()")
         for result in results:
             self._names[result] = "0"
+            self._lost.add(result)
+
+    def _without(self, o: n.Operation, name: str, operands: Sequence[n.Value], results: Sequence[n.Value]) -> bool:
+        """Whether an operation works on a buffer that an unknown one made: then it is unknown as well."""
+        if not self._lost.intersection(operands):
+            return False
+        self._unknown_name(o, f"{name} of something unknown", results)
+        return True
 
     # ------------------------------------------------------------ views
 
     def _view(self, o: n.Operation) -> None:
+        source = getattr(o, "source", None)
+        if source in self._lost:
+            result = getattr(o, "result", "")
+            self._names[result] = "0"
+            self._lost.add(result)
+            return
         text = self.views.write(o)
         if text is not None:
             result, expression = text
             self._assign(result, expression)
 
     def _dim(self, o: n.Dim) -> None:
+        if self._without(o, "memref.dim", (o.source,), (o.result,)):
+            return
         self._assign(o.result, f"{self._of(o.source)}[2][{self._of(o.axis)}]")
 
     def _metadata(self, o: n.Metadata) -> None:
+        if self._without(o, "extract_strided_metadata", (o.source,), (o.base, o.offset, *o.sizes, *o.strides)):
+            return
         source = self._of(o.source)
         start = self.views.origin(o.source)
         bits = o.type.bits

@@ -37,6 +37,8 @@ def collapsed(view: View, groups: Sequence[Sequence[int]]) -> View:
 def expanded(view: View, groups: Sequence[Sequence[int]], sizes: Sequence[int]) -> View:
     """`memref.expand_shape`: each dimension becomes the dense group of `sizes`."""
     base, address, _, strides = view
+    if not groups:  # of a memref without dimensions
+        return base, address, tuple(sizes), (1,) * len(sizes)
     out: list[int] = []
     for axis, group in enumerate(groups):
         step = strides[axis]

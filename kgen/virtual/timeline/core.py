@@ -145,10 +145,11 @@ class Core:
         for index in range(steps):
             start = self.take(MTE1)
             if index >= halves:
-                start = max(start, finished[index - halves])
+                start = self.waiting[MTE1][-1] = max(start, finished[index - halves])
             loaded = self.ready[MTE1] = start + load
             self.done[MTE1] = max(self.done[MTE1], loaded + step.latency)
             begin = max(self.take(M), loaded + step.latency)
+            self.waiting[M][-1] = begin
             end = self.ready[M] = begin + multiply
             self.done[M] = max(self.done[M], end + step.latency)
             finished.append(end)
@@ -170,7 +171,7 @@ class Core:
         finish = start + step.busy
         if step.product[0] and step.number in self.accumulators:
             first, end, _ = self.accumulators[step.number]
-            start = max(start, first)
+            start = self.waiting[FIX][-1] = max(start, first)
             finish = max(start + step.busy, end)
             self.accumulators[step.number] = (first, end, finish)
         self.ready[FIX] = finish

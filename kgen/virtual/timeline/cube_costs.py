@@ -31,10 +31,12 @@ def product_cost(issue: Issue, costs: Costs) -> Product | None:
     """`mma_tile(a, b, initialise, m, k, n, c, events…, unit flag)`; None for another form."""
     areas = [x for x in issue.operands if isinstance(x, Area)]
     numbers = [int(x) for x in issue.operands if not isinstance(x, Area)]
-    if issue.template.base.startswith("batch") or len(areas) < 3 or len(numbers) < 5:
+    if issue.template.base.startswith("batch") or len(areas) < 3 or len(numbers) < 9:
         return None
     _, m, k, n = numbers[:4]
     events = numbers[4:-1]
+    if not m or not k or not n:  # only its flags
+        return Product(0, 0, 0, tuple(events[:2]), tuple(events[2:4]), areas[2].low, 0, 0, 1, exclusive=False)
     width = element_bits(areas[0].element) / 8
     depth = int(_FRACTAL_BYTES / width)
     rows, columns = _whole(m, _FRACTAL), _whole(n, _FRACTAL)

@@ -112,12 +112,11 @@ def run_block(kinds: tuple[str, ...], traces: tuple[Trace, ...], prices: Prices,
 
 def _schedule(times: list[float], cores: int, start_us: float) -> float:
     """Blocks in order, each on the core that is free first; a core that has run one pays to start another."""
-    free = [0.0] * min(cores, len(times))
-    heapq.heapify(free)
+    free = [(0.0, 0.0)] * min(cores, len(times))  # when, and what starting another costs
     for time in times:
-        begin = heapq.heappop(free)
-        heapq.heappush(free, begin + time + (start_us if begin else 0.0))
-    return max(free)
+        begin, start = heapq.heappop(free)
+        heapq.heappush(free, (begin + start + time, start_us))
+    return max(end for end, _ in free)
 
 
 def _counts(recording: Recording, class_: int) -> Counter[int]:
@@ -159,11 +158,11 @@ def _met_unknown(recording: Recording, prices: Prices) -> Counter[str]:
     if not prices.unknown:
         return Counter()
     met: Counter[str] = Counter()
-    for class_ in range(len(recording.classes)):
+    for class_, blocks in Counter(recording.blocks).items():
         for event, count in _counts(recording, class_).items():
             issue = recording.table.events[event]
             if isinstance(issue, Issue) and issue.template.form in prices.unknown:
-                met[issue.template.form] += count
+                met[issue.template.form] += blocks * count
     return met
 
 

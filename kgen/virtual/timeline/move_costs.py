@@ -28,6 +28,8 @@ def move_cost(issue: Issue, costs: Costs) -> Move | None:
     """A move's cost, or None for a template that isn't known."""
     base = issue.template.base
     areas = [a for a in issue.operands if isinstance(a, Area)]
+    if len(areas) < (1 if base == "set_l1" else 2):
+        return None
     if base in ("load_gm_to_ubuf", "copy_gm_to_ubuf"):
         return _plain(areas[0], areas[1], costs, write=False)
     if base in ("store_ubuf_to_gm", "copy_ubuf_to_gm"):

@@ -72,9 +72,9 @@ class Recorder:
         try:
             for _ in self._program.start(*self._arguments):
                 raise KgenError("a recording waited", code="timeline-wait")  # bind_block_wait never asks for it
-        except ZeroDivisionError:
+        except (ZeroDivisionError, ValueError):  # a ValueError: the step of a loop
             raise KgenError(
-                "the kernel divides by zero with these arguments",
+                "the kernel divides by zero, or counts by it, with these arguments",
                 code="launch-arguments",
                 hint="check the grid and the sizes of the launch",
             ) from None
@@ -91,19 +91,20 @@ class Recorder:
         kinds = [t if isinstance(t, MemRef) else None for t in call.types]
         known: dict[object, int] = {}
         append = self._events.append
+        counter = _MMA_COUNTER if found.pipe == "M" and len(kinds) > _MMA_COUNTER else None
 
         def event(values: tuple[Operand, ...]) -> int:
             operands = [_operand(v, k) for v, k in zip(values, kinds, strict=True)]
-            if found.pipe == "M":
-                operands[_MMA_COUNTER] = 0
+            if counter is not None:
+                operands[counter] = 0
             return self._table.number(Issue(site.before, number, found, tuple(operands)))
 
         if fixed is not None:
             only = event(fixed)
             return lambda: append(only)
         masks: list[int | None] = [_mask(kind) for kind in kinds]
-        if found.pipe == "M":
-            masks[_MMA_COUNTER] = None
+        if counter is not None:
+            masks[counter] = None
 
         def dynamic(*values: Operand) -> None:
             key = tuple(
@@ -237,10 +238,10 @@ class Recorder:
 
         return unknown
 
-    def bind_unknown(self, site: Site, name: str) -> Callable[[], None]:
+    def bind_unknown(self, site: Site, name: str) -> Callable[..., None]:
         """Counted when it is met."""
 
-        def met() -> None:
+        def met(*_operands: object) -> None:
             self._notes.unknown[name] += 1
 
         return met
