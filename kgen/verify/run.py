@@ -50,15 +50,18 @@ def verify_rows(
     chosen = {level: select(operator, cases, only, level) for level in levels}
     if {"interpret", "execute"} & set(levels):
         interpreter.activate()
-    return _rows(levels, chosen, loaded, package, toolchain)
+    stack = ExitStack()
+    try:
+        checks = {level: _check(level, loaded, package, toolchain, stack) for level in levels}
+    except BaseException:
+        stack.close()
+        raise
+    return _rows(checks, chosen, stack)
 
 
-def _rows(
-    levels: Sequence[str], chosen: dict[str, tuple[GdnCase, ...]], loaded: LoadedSpec, package: Path, toolchain: str
-) -> Iterator[Row]:
-    for level in levels:
-        with ExitStack() as stack:
-            check = _check(level, loaded, package, toolchain, stack)
+def _rows(checks: dict[str, Check], chosen: dict[str, tuple[GdnCase, ...]], stack: ExitStack) -> Iterator[Row]:
+    with stack:
+        for level, check in checks.items():
             for case in chosen[level]:
                 yield from check(case)
 

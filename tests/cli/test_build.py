@@ -83,12 +83,12 @@ def test_check_finds_drift_and_names_the_repair(project: Path) -> None:
     kgen(project, "build", "specs/gdn.yaml")
     assert kgen(project, "build", "specs/gdn.yaml", "--check").returncode == 0
     path = project / "generated" / "gdn" / "kernels.py"
-    path.write_text(path.read_text().replace("* m_strict", "* m_strict * 2.0"))
+    path.write_text(path.read_text().replace("m_strict > 0.0", "m_strict > 2.0"))
     done = kgen(project, "build", "specs/gdn.yaml", "--check")
     assert done.returncode == 1
-    assert "m_strict * 2.0" in done.stdout
+    assert "m_strict > 2.0" in done.stdout
     assert "kgen build specs/gdn.yaml" in done.stderr
-    assert "m_strict * 2.0" in path.read_text()  # --check writes nothing
+    assert "m_strict > 2.0" in path.read_text()  # --check writes nothing
 
 
 def test_check_needs_no_tool_chain(project: Path) -> None:

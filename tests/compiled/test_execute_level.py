@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgen.virtual import CompileRequest, Compiler, Toolchain
+from kgen.virtual import Compiler, CompileRequest, Toolchain
 from kgen.virtual.execute import Report, Sizes, prepare
 from kgen.virtual.launch import Buffer, Launch
 
@@ -17,18 +17,24 @@ A2 = "Ascend910B2"
 HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
 
 # ORDER (1, 0) is right; with (0, 1) triton-ascend 3.2.0 bounds the wrong axis (K304).
-BOUNDED = HEAD + '''
+BOUNDED = (
+    HEAD
+    + """
 def bounded(x, y, rows, cols, ORDER: tl.constexpr, CHECK: tl.constexpr):
     p = tl.make_block_ptr(x, (rows, cols), (cols, 1), (0, 0), (16, 16), ORDER)
     b = tl.load(p, boundary_check=CHECK, padding_option="zero")
     o = tl.arange(0, 16)
     tl.store(y + o[:, None] * 16 + o[None, :], b)
-'''
+"""
+)
 
 # A loaded tile that a dot takes and that is added to the dot's result: the load is lost (K204).
-SHARED = HEAD + '''
+SHARED = (
+    HEAD
+    + """
 def shared(d, a, y, task_num, num_core, APART: tl.constexpr):
-    m = 1.0 - tl.minimum(tl.abs(tl.arange(0, 64).to(tl.float32)[:, None] - tl.arange(0, 64).to(tl.float32)[None, :]), 1.0)
+    o = tl.arange(0, 64).to(tl.float32)
+    m = 1.0 - tl.minimum(tl.abs(o[:, None] - o[None, :]), 1.0)
     for i in tl.range(tl.program_id(0), task_num, num_core):
         p = tl.make_block_ptr(d + i * 4096, (64, 64), (64, 1), (0, 0), (64, 64), (1, 0))
         q = tl.make_block_ptr(a + i * 4096, (64, 64), (64, 1), (0, 0), (64, 64), (1, 0))
@@ -40,7 +46,8 @@ def shared(d, a, y, task_num, num_core, APART: tl.constexpr):
             b = tl.dot(b_d, b_a, input_precision="ieee") + b_d
         r = tl.make_block_ptr(y + i * 4096, (64, 64), (64, 1), (0, 0), (64, 64), (1, 0))
         tl.store(r, b)
-'''
+"""
+)
 
 
 def compiled(

@@ -107,7 +107,7 @@ def _pip_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> dic
     def fake(_python: Path, folder: Path, _variables: object) -> None:
         script(_folder(folder / "bin") / "python", body)
 
-    monkeypatch.setattr(environment_module, "_create_venv", fake)
+    monkeypatch.setattr(environment_module, "create_venv", fake)
     monkeypatch.setattr(environment_module, "base_interpreter", lambda _: Path(sys.executable))
     monkeypatch.setattr(environment_module, "_NEEDED_BYTES", 0)
     return {"KGEN_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}

@@ -42,10 +42,10 @@ class Fault:
 
 LAST = "tl.minimum((i_t + 1) * BT, T_cur) - 1"
 FAULTS = [
-    Fault("no triangle", " * m_strict", "", KKT),
-    Fault("no triangle in the output", "(b_a * m_lower).to(", "b_a.to(", OUT),
+    Fault("no triangle", "tl.where(m_strict > 0.0, b_a * b_beta[:, None], 0.0)", "b_a * b_beta[:, None]", KKT),
+    Fault("no triangle in the output", "tl.where(m_lower > 0.0, b_a, 0.0).to(", "b_a.to(", OUT),
     Fault("a diagonal too many", "m_strict = tl.minimum(", "m_strict = 1.0 - tl.minimum(", KKT),
-    Fault("an output triangle the wrong way", "b_a * m_lower", "tl.trans(b_a * m_lower)", OUT),
+    Fault("an output triangle the wrong way", "m_lower > 0.0, b_a,", "tl.trans(m_lower) > 0.0, b_a,", OUT),
     Fault("beta of columns", "b_beta[:, None]", "b_beta[None, :]", KKT),
     Fault("decay of the first row", LAST, "i_t * BT", STATES),
     Fault("decay of the chunk's last row, there or not", LAST, "tl.minimum((i_t + 1) * BT, T) - 1", STATES),
@@ -66,7 +66,7 @@ FAULTS = [
     Fault("beta of rows", "b_M.to(tl.float32) * b_beta[None, :]", "b_M.to(tl.float32) * b_beta[:, None]", WU),
     Fault("sums never written", "store_row(\n            o + bos_hv", "store_row(\n            s + bos_hv", CUMSUM),
     Fault("half a substitution", "tl.static_range(1, 16)", "tl.static_range(1, 8)", SOLVE, EXACT),
-    Fault("no second order", "b_y + tl.dot(tl.dot(b_n", "b_y + 0.0 * tl.dot(tl.dot(b_n", SOLVE, WHOLE),
+    Fault("no second order", "m_eye + tl.dot(b_n, b_n", "m_eye + 0.0 * tl.dot(b_n, b_n", SOLVE, WHOLE),
     Fault("dots in TF32", 'input_precision="ieee"', "allow_tf32=True", OUT, EXACT, after="def chunk_fwd_o_kernel"),
     Fault("an initial state ignored", "if USE_H0:", "if USE_H0 and STATE_V_FIRST:", STATES),
     Fault("a final state never written", "if USE_HT:", "if USE_HT and STATE_V_FIRST:", STATES, problem="NaN"),

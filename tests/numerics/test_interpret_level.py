@@ -148,12 +148,12 @@ def test_a_row_without_a_number_is_json() -> None:
     ("levels", "cases", "only", "folder", "code"),
     [
         (("device",), None, None, FOLDER, "level-missing"),
-        (("execute",), None, None, FOLDER, "level-missing"),
         (("lint",), None, None, FOLDER, "level-missing"),
         (("program", "interprt"), None, None, FOLDER, "level-unknown"),
         (LEVELS, None, "T9999", FOLDER, "case-unknown"),
         (LEVELS, 0, None, FOLDER, "case-count"),
         (("interpret",), None, None, ROOT / "nowhere", "package-missing"),
+        (("execute",), None, "T9999", FOLDER, "case-unknown"),
     ],
 )
 def test_wrong_requests_are_refused_at_once(

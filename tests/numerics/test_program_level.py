@@ -95,8 +95,8 @@ MUTATIONS = [
     ("triangular.py", "m[0:i, 0:i], 0)", "m[0:i, 0:i], 1)"),
     ("triangular.py", "m = eye(s)", "m = zeros(s, s)"),
     ("triangular.py", " - eye(t)", ""),
-    ("triangular.py", "y = d - dot", "y = d + dot"),
-    ("triangular.py", "M[t] = y + dot(dot(n, n, exact=True), y, exact=True)", "M[t] = y"),
+    ("triangular.py", "y = dot(eye(t) - n, d", "y = dot(eye(t) + n, d"),
+    ("triangular.py", "M[t] = dot(eye(t) + dot(n, n, exact=True), y, exact=True)", "M[t] = y"),
 ]  # fmt: skip
 
 

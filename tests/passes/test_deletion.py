@@ -88,7 +88,7 @@ FAULTS = {
     "clip_exponents": Fault(
         "chunk_fwd_o", "exp(tl.minimum(b_g[:, None] - b_g[None, :], 0.0", "exp(b_g[:, None] - b_g[None, :])"
     ),
-    "bare_sums": Fault("chunk_fwd_o", "b_acc - tl.dot((-(b_a * m_lower))", "V, (b_acc + tl.dot((b_a * m_lower)"),
+    "bare_sums": Fault("chunk_fwd_o", "b_acc - tl.dot((-tl.where(m_lower", "V, (b_acc + tl.dot(tl.where(m_lower"),
     "left_copies": Fault("chunk_fwd_o", "b_q_left", "tl.dot(b_q, b_h,"),
     "tails": Fault("chunk_fwd_o", "TAIL_MODE != 0", "BT, BK, False, BLOCK_PTR"),
     "nan_rule": Fault("chunk_fwd_o", "propagate_nan", "tl.maximum(o_t[:, None] - o_t[None, :] + 1.0, 0.0)"),
