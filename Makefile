@@ -17,7 +17,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SPECS := $(wildcard specs/*.yaml)
 
 .DEFAULT_GOAL := build
-.PHONY: build test check lint types fast drift toolchain all-tests format clean distclean
+.PHONY: build test check lint types fast drift toolchain peers all-tests format clean distclean
 
 build: $(VENV)/.core
 	$(BIN)/kgen build specs/gdn.yaml
@@ -26,6 +26,7 @@ build: $(VENV)/.core
 test:
 	$(MAKE) check
 	$(MAKE) toolchain
+	$(MAKE) peers
 	$(MAKE) all-tests
 
 # Everything that needs no tool chain.
@@ -51,8 +52,12 @@ fast: $(VENV)/.test
 toolchain: $(VENV)/.core
 	$(BIN)/kgen doctor --fix
 
+# torch and fla-core beside the tool chain: what benches compare with, and a test of the timeline takes as input.
+peers: $(VENV)/.core
+	$(BIN)/kgen doctor --fix --peers $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX))
+
 all-tests: $(VENV)/.test
-	KGEN_REQUIRE_TOOLCHAIN=1 $(BIN)/pytest -m "toolchain or slow" -n $(JOBS) $(PYTEST_ARGS)
+	KGEN_REQUIRE_TOOLCHAIN=1 KGEN_REQUIRE_PEERS=1 $(BIN)/pytest -m "toolchain or slow" -n $(JOBS) $(PYTEST_ARGS)
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
