@@ -335,6 +335,14 @@ def test_functions_arguments_roles_and_declarations() -> None:
     assert host.body[-1].values == ("%c32_i8",)
 
 
+def test_a_function_for_no_one_kind_of_core_is_not_taken_for_a_vector_core() -> None:
+    """The compiler splits a mixed kernel before this IR is printed; what isn't split can't be modelled."""
+    text = module(AFTER).replace("<AIV>", "<MIX>")
+    with pytest.raises(HivmError) as caught:
+        parse_module(text)
+    assert caught.value.line == 3
+
+
 # ------------------------------------------------------------ names
 
 

@@ -277,6 +277,16 @@ def test_a_product_loads_one_half_while_the_other_is_multiplied() -> None:
     assert [(start, end) for pipe, start, end in log if pipe == MTE1] == [(0, 3), (3, 6), (13, 16), (23, 26)]
 
 
+def test_a_product_without_steps_hands_its_flags_on() -> None:
+    """With m, k or n of 0: what frees the operands still comes after what says that they are there."""
+    core, log = run(
+        issue(MTE2, 40, 30), set_(MTE2, MTE1, 2), product(0, 5, 5, waits=(2, -1), releases=(5, -1)),
+        wait(MTE1, MTE2, 5), issue(MTE2, 1),
+    )  # fmt: skip
+    assert core.unmatched == 0
+    assert log == [(MTE2, 0, 40), (MTE2, 70, 71)]
+
+
 def test_a_product_whose_parts_fill_l0_loads_and_multiplies_in_turn() -> None:
     _, log = run(product(3, 3, 10, halves=1))
     assert log == [(MTE1, 0, 3), (M, 3, 13), (MTE1, 13, 16), (M, 16, 26), (MTE1, 26, 29), (M, 29, 39)]
@@ -478,6 +488,68 @@ def test_a_round_in_another_state_is_not_looked_up() -> None:
     whole, _ = make_block(("aiv",), [steps], 2)
     whole.run([[first, first, third, first, second, third, first]])
     assert _end(block) == _end(whole)
+
+
+END = Step(BARRIER, 0, ALL)
+KEPT: dict[str, tuple[tuple[str, ...], list[list[Step]], list[list[Step]]]] = {
+    # what a round leaves behind: the round of each core, and what then comes
+    "a pipe that is busy": (("aiv",), [[END, scalar(9), issue(V, 50)]], [[issue(V, 1)]]),
+    "a result under way": (("aiv",), [[END, scalar(9), issue(V, 1, 50)]], [[Step(BARRIER, 0, V), issue(V, 1)]]),
+    "a flag": (("aiv",), [[END, scalar(9), wait(MTE2, V), set_(MTE2, V, latency=50)]], [[wait(MTE2, V), issue(V, 1)]]),
+    "a queue": (("aiv",), [[END, scalar(9), *[issue(V, 20)] * 4]], [[issue(V, 1), issue(V, 1), issue(MTE2, 1)]]),
+    "an accumulator that is read": (
+        ("aic",),
+        [[END, scalar(9), product(1, 1, 1, unit=3), product(1, 1, 1, unit=3, accumulator=7), fixpipe(50, unit=3)]],
+        [[product(1, 1, 1, unit=3, accumulator=7), product(1, 1, 1, unit=3)]],
+    ),
+    "an accumulator that is written": (
+        ("aic",), [[END, scalar(9), product(1, 1, 50, unit=3)]], [[fixpipe(1, unit=3), fixpipe(1, unit=3)]],
+    ),
+    "a flag of the cube core": (
+        MIX, [[cross_set(0, latency=50), scalar(5)], [cross_wait(0), issue(V, 1)], [cross_wait(0)]],
+        [[], [cross_wait(0), issue(V, 1)], []],
+    ),
+    "flags of the vector cores": (
+        MIX,
+        [[cross_wait(0), issue(M, 1)], *([scalar(5), cross_set(0, latency=late)] for late in (50, 70))],
+        [[cross_wait(0), issue(M, 1)], [], []],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", KEPT)
+def test_what_a_looked_up_round_leaves_behind_is_there_for_what_follows(what: str) -> None:
+    kinds, repeated, last = KEPT[what]
+    # flags between cores that `last` will take, so that some are always under way
+    first = [[step for step in steps if step.kind == CROSS_SET] for steps in repeated]
+    table = [first, repeated, last]
+    numbers = itertools.count()
+    events = [[tuple(next(numbers) for _ in steps) for steps in piece] for piece in table]
+    steps = [step for piece in table for trace in piece for step in trace]
+    whole, parts = Block(kinds, steps, 2), Block(kinds, steps, 2)
+    order = [0, 0, *[1] * 12, 2, 1, 2]
+    whole.run([[e for piece in order for e in events[piece][core]] for core in range(len(kinds))])
+    for piece in order:
+        parts.round(events[piece])
+    assert _end(parts) == _end(whole)
+    assert len(parts._memo) < len(order)
+
+
+def test_flags_under_way_tell_rounds_apart() -> None:
+    """The cores are in the same state when they begin to wait, but the flag comes at another time."""
+    settle = [[cross_wait(1), END], [END, cross_set(1)], [END, cross_set(1)]]
+    waiting: list[list[Step]] = [[], [cross_wait(0), issue(V, 1)], [cross_wait(0)]]
+    pieces = [[[cross_set(0, latency=late)], [], []] for late in (50, 500)] + [waiting, settle]
+    numbers = itertools.count()
+    events = [[tuple(next(numbers) for _ in steps) for steps in piece] for piece in pieces]
+    steps = [step for piece in pieces for trace in piece for step in trace]
+    whole, parts = Block(MIX, steps, 2), Block(MIX, steps, 2)
+    order = [0, 2, 3, 0, 2, 3, 1, 2, 3, 1, 2, 3, 0, 2, 3]
+    whole.run([[e for piece in order for e in events[piece][core]] for core in range(3)])
+    for piece in order:
+        parts.round(events[piece])
+    assert _end(parts) == _end(whole)
+    assert len(parts._memo) < len(order)
 
 
 def trace(events: Sequence[int], *cuts: Sequence[int]) -> Trace:

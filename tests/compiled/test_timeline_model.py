@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -17,9 +18,10 @@ from kgen.virtual.hivm.nodes import Module, Place
 from kgen.virtual.launch import Buffer, Launch
 from kgen.virtual.timeline import Costs, Timeline, evaluate, model, record
 from kgen.virtual.timeline.engine import Block
-from kgen.virtual.timeline.events import Access, Issue
+from kgen.virtual.timeline.events import Access, Barrier, Issue
 from kgen.virtual.timeline.model import _schedule, run_block
 from kgen.virtual.timeline.price import TICKS, Prices
+from kgen.virtual.timeline.recording import _nearest, _spread
 from kgen.virtual.timeline.text import timeline_text
 from kgen.virtual.timeline.trace_file import trace_events
 
@@ -82,8 +84,8 @@ def cycles(module: Module, launched: Launch | None = None, costs: Costs = COSTS)
     return found.core_us * 1e3 * costs.clock_ghz
 
 
-def constants(*values: int, kind: str = "i64") -> list[str]:
-    return [f"%c{value} = arith.constant {value} : {kind}".replace("%c-", "%m") for value in values]
+def constants(*values: int) -> list[str]:
+    return [f"%n{value} = arith.constant {value} : i64" for value in values]
 
 
 def buffer(name: str, address: int, kind: str) -> list[str]:
@@ -172,6 +174,15 @@ def test_each_tensor_counts_once_for_hbm_and_all_traffic_for_l2() -> None:
     assert (found.read_bytes, found.written_bytes) == (8 * 4096, 8 * 4096)
     assert found.hbm_us == pytest.approx(2 * 4096e-6)
     assert found.l2_us == pytest.approx(16 * 4096 / 4e6)
+
+
+def test_a_tensor_that_is_read_and_written_counts_for_both() -> None:
+    lines = [line.replace("%q", "%p") for line in COPY]
+    data = launch(Buffer("p", "f32", 1024 * 4), blocks=4)
+    found = model(vector(*lines, arguments=f"%p: {F32}, {GRID}"), data, COSTS)
+    assert found.hbm_us == pytest.approx(2 * 4 * 4096e-6)
+    wide = model(vector(*COPY, arguments=COPY_ARGUMENTS), copies(4, 1 << 20), COSTS)
+    assert wide.hbm_us == pytest.approx(2 * 4 * 4096e-6)  # no more than is moved
 
 
 @pytest.mark.parametrize("hbm, l2, bound", [(1e-6, 1.0, "hbm"), (1.0, 1e-6, "l2"), (1.0, 1.0, "core")])
@@ -378,6 +389,16 @@ def test_a_product_of_nothing_has_only_its_flags(m: int, n: int, k: int) -> None
     assert "MTE1" not in found.uses[0].busy
 
 
+def test_products_that_differ_in_their_count_of_iterations_are_alike() -> None:
+    """It chooses the half of L0 to begin with and costs nothing, and rounds of a loop are looked up by their events."""
+    lines = [line for line in mma(16, 16, 16) if "%e4 =" not in line]
+    lines[-1:] = [*constants(0, 1, 9), "scf.for %e4 = %n0 to %n9 step %n1 : i64 {", lines[-1], "}"]
+    recording = record(cube(*lines), launch(), COSTS)
+    assert sum(isinstance(event, Issue) for event in recording.table.events) == 1
+    issued = [e for e in recording.classes[0][0].events if isinstance(recording.table.events[e], Issue)]
+    assert len(issued) == 9
+
+
 def test_a_product_waits_for_the_event_of_its_operand_and_frees_it() -> None:
     far, near = typed("64x64", "bf16", "64, 1"), typed("4x4x16x16", "bf16", space=L1)
     kind = typed("?", "bf16")
@@ -540,11 +561,15 @@ def test_a_mixed_kernel_has_a_cube_core_and_two_vector_cores() -> None:
 def test_the_vector_cores_know_which_they_are() -> None:
     module = mixed(
         [flag("wait", "VECTOR", "V", 1)],
-        ["%s = hivm.hir.get_sub_block_idx -> i64", "%z = arith.constant 0 : i64", "%c = arith.cmpi eq, %s, %z : i64",
-         "scf.if %c {", *[f"%q{i} = arith.divsi %s, %s : i64" for i in range(50)], "}", flag("set", "VECTOR", "V", 1)],
+        ["%s = hivm.hir.get_sub_block_idx -> i64", "%n = hivm.hir.get_sub_block_num -> i64",
+         "%z = arith.constant 0 : i64", "%o = arith.constant 1 : i64",
+         "scf.for %i = %s to %n step %o : i64 {", "hivm.hir.pipe_barrier[<PIPE_V>]", "}",
+         flag("set", "VECTOR", "V", 1)],
     )  # fmt: skip
-    with pytest.raises(KgenError, match="divides by zero"):
-        model(module, launch(), COSTS)
+    recording = record(module, launch(), COSTS)
+    assert recording.kinds == ("aic", "aiv", "aiv")
+    met = [[recording.table.events[e] for e in trace.events] for trace in recording.classes[0]]
+    assert [sum(isinstance(event, Barrier) for event in events) for events in met] == [0, 2, 1]
 
 
 def test_a_deadlock_is_an_error_for_people() -> None:
@@ -660,6 +685,23 @@ def test_blocks_are_sampled_over_the_budget() -> None:
     assert not [w for w in evaluate(whole, COSTS).warnings if "sampled" in w]
 
 
+@pytest.mark.parametrize("recorded", [[0], [0, 9], [0, 1, 9], [0, 4, 5, 9], [0, 7, 9], [0, 3, 6, 9]])
+def test_a_block_that_was_not_recorded_is_as_its_nearest(recorded: list[int]) -> None:
+    found = _nearest(10, recorded, {block: block for block in recorded})
+    assert [abs(other - block) for block, other in enumerate(found)] == [
+        min(abs(other - block) for other in recorded) for block in range(10)
+    ]
+
+
+@pytest.mark.parametrize("count, allowed", [(10, 8), (100, 8), (9, 8), (8, 8), (1, 8), (65535, 11)])
+def test_sampled_blocks_are_spread_evenly_with_both_ends(count: int, allowed: int) -> None:
+    found = _spread(count, allowed)
+    assert len(found) == min(count, allowed)
+    assert (found[0], found[-1]) == (0, count - 1)
+    gaps = [b - a for a, b in itertools.pairwise(found)]
+    assert not gaps or max(gaps) - min(gaps) <= 1
+
+
 def test_blocks_that_are_alike_are_run_once() -> None:
     recording = record(vector(*COPY, arguments=COPY_ARGUMENTS), copies(50), COSTS)
     assert len(recording.classes) == 1
@@ -733,6 +775,38 @@ def test_an_unknown_buffer_is_told_not_a_crash() -> None:
         found = model(vector(*lines[:count], arguments=f"%p: {F32}, {GRID}"), launch(Buffer("p", "f32", 64)), COSTS)
         assert found.us is None
         assert found.unknown["memref.alloc"] == 1
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        ["%s = arith.select %c, %u, %w : KIND"],
+        ["%s = arith.select %c, %w, %u : KIND"],
+        ["%s = scf.if %c -> (KIND) {", "scf.yield %w : KIND", "} else {", "scf.yield %u : KIND", "}"],
+        ["%s = scf.for %i = %z to %o step %o iter_args(%x = %u) -> (KIND) {", "scf.yield %x : KIND", "}"],
+        ["%s = scf.for %i = %z to %o step %o iter_args(%x = %w) -> (KIND) {", "scf.yield %u : KIND", "}"],
+        ["%s = scf.while (%x = %u) : (KIND) -> KIND {", "scf.condition(%false) %x : KIND", "} do {", "^bb0(%y: KIND):",
+         "scf.yield %y : KIND", "}"],
+        ["%s = scf.while (%x = %u) : (KIND) -> KIND {",
+         "%q = memref.subview %x[8] [8] [1] : KIND to PART", "func.call @vexp_1d_float(%q) : (PART) -> ()",
+         "scf.condition(%false) %w : KIND", "} do {", "^bb0(%y: KIND):", "scf.yield %y : KIND", "}"],
+    ],
+)  # fmt: skip
+def test_an_unknown_buffer_on_one_of_several_ways_is_no_crash(ways: list[str]) -> None:
+    kind, part = typed("64", space=UB), typed("8", strides="1", space=UB)
+    lines = [
+        f"%u = memref.alloc() : {kind}", *buffer("w", 0, kind), "%z = arith.constant 0 : index",
+        "%o = arith.constant 1 : index", "%zero = arith.constant 0 : i32", "%false = arith.constant false",
+        "%c = arith.cmpi eq, %gx, %zero : i32",
+        *(line.replace("KIND", kind).replace("PART", part) for line in ways),
+        f"%v = memref.subview %s[8] [8] [1] : {kind} to {part}", call("vexp_1d_float", ("%v", part)),
+    ]  # fmt: skip
+    try:
+        found = model(vector(*lines), launch(), COSTS)
+    except KgenError:  # it may as well refuse
+        return
+    assert found.us is None
+    assert found.unknown["memref.alloc"] == 1
 
 
 @pytest.mark.parametrize("name", ["mma_tile_bfloat16_t_to_float", "batch_mma_tile_half_to_float"])

@@ -215,7 +215,7 @@ def test_the_sample_is_read() -> None:
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_text_edited_at_random_gives_a_module_or_an_error_with_its_line(data: st.DataObject) -> None:
     text = SAMPLE
     places = data.draw(st.lists(st.integers(0, len(SPANS) - 2), min_size=1, max_size=3, unique=True))
@@ -312,7 +312,7 @@ def programs(draw: st.DrawFn) -> tuple[int, list[int], list[str], list[int]]:
 
 
 @given(programs(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_folded_programs_do_what_running_ones_do(made: tuple[int, list[int], list[str], list[int]], data: Any) -> None:
     """Constants or arguments, straight or in a loop that runs once: the calls are those of Python's integers."""
     bits, leaves, lines, values = made
@@ -507,7 +507,7 @@ STEPS = {f.__name__: f for f in (subview, transpose, collapse, expand, cast)}
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_views_are_numpys(data: Any) -> None:
     v = Views(data.draw)
     if data.draw(st.booleans()):  # of a tensor
@@ -657,7 +657,7 @@ def told(block: Block) -> Any:
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_rounds_take_exactly_the_time_of_the_whole(data: Any) -> None:
     kinds = data.draw(KINDS)
     made = Steps(data.draw, kinds)
@@ -678,7 +678,7 @@ def test_rounds_take_exactly_the_time_of_the_whole(data: Any) -> None:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_cut_of_a_trace_takes_the_same_time_or_the_same_deadlock(data: Any) -> None:
     """As a block is really run: rounds of recorded loops, with waits that may be for a later round or for nobody."""
     kinds = data.draw(KINDS)
@@ -707,7 +707,7 @@ def test_any_cut_of_a_trace_takes_the_same_time_or_the_same_deadlock(data: Any) 
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_order_of_the_cores_changes_nothing(data: Any) -> None:
     """Vector cores may change places; only the cube core's own place is special."""
     made = Steps(data.draw, ("aic", "aiv", "aiv"))
@@ -815,7 +815,7 @@ def kernels(draw: st.DrawFn) -> str:
 
 
 @given(kernels(), st.sampled_from([1.01, 1.7, 10.0]), st.sampled_from([1, 100]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_more_cost_never_takes_less_time(text: str, factor: float, blocks: int) -> None:
     """One core and no flags between cores: clocks are sums and maxima, so each constant has one direction."""
     launch = Launch((blocks, 1, 1), (Buffer("t", "f32", 1 << 16), 3, 1.0))

@@ -51,7 +51,8 @@ def _fitted(position: int, value: Argument, argument: n.Argument, function: str)
             return ROUND.get(argument.type.element, float)(float(value))
         wanted = "a number"
     else:
-        if isinstance(value, int) and wrap(value, argument.type.bits) in (value, int(value) & 1):
+        bits = argument.type.bits
+        if isinstance(value, int) and (value in (0, 1) if bits == 1 else wrap(value, bits) == value):
             return int(value)
         wanted = f"an integer of {argument.type.bits} bits"
     raise KgenError(

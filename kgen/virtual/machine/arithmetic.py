@@ -93,6 +93,13 @@ def _whole(x: float, bits: int, signed: bool) -> int:
     return value - (1 << bits) if value >> (bits - 1) == 1 else value
 
 
+def _range(lower: int, upper: int, step: int) -> range:
+    """A loop's counts; a step of 0 is a division by zero, as the hardware's count of iterations would be."""
+    if step == 0:
+        raise ZeroDivisionError
+    return range(lower, upper, step)
+
+
 def _floor(x: float) -> float:
     return float(math.floor(x)) if math.isfinite(x) else x
 
@@ -111,7 +118,7 @@ NAMESPACE: dict[str, object] = {
     "_divf": _divf, "_sqrt": _sqrt, "_min_number": _number_minimum, "_max_number": _number_maximum,
     "_min_nan": _nan_minimum, "_max_nan": _nan_maximum, "_unordered": _unordered,
     "_round_f32": round_f32, "_round_f16": round_f16, "_round_bf16": round_bf16, "_fabs": math.fabs,
-    "_floor": _floor, "_ceil": _ceil, "_whole": _whole,
+    "_floor": _floor, "_ceil": _ceil, "_whole": _whole, "_range": _range,
 }  # fmt: skip
 
 FREE = frozenset({"index_cast", "index_castui", "extsi", "extui", "trunci", "select", "bitcast", "extf"})
@@ -129,7 +136,9 @@ _FLOAT_CALLS = {
 
 
 def wrapped(text: str, bits: int) -> str:
-    """An integer expression brought back into its width, two's complement."""
+    """An integer expression brought back into its width, two's complement; one bit is 0 or 1."""
+    if bits == 1:
+        return f"(({text}) & 1)"
     half, mask = 1 << (bits - 1), (1 << bits) - 1
     return f"((({text}) + {half} & {mask}) - {half})"
 
@@ -168,8 +177,6 @@ def _convert(o: Arith, source: Scalar, to: Scalar, x: list[str]) -> str | None:
 
 def _narrowed(text: str, source: Scalar, to: Scalar) -> str:
     """An integer brought into a narrower type."""
-    if to.element == "i1":
-        return f"({text} & 1)"
     return wrapped(text, to.bits) if to.bits < source.bits else text
 
 
@@ -182,8 +189,6 @@ def _integer(o: Arith, kind: Scalar, x: list[str]) -> str | None:
     name = o.name
     if name in _INFIX:
         text = f"{x[0]} {_INFIX[name]} {x[1]}"
-        if kind.element == "i1":
-            return f"({text} & 1)"
         return f"({text})" if kind.element == "index" else wrapped(text, kind.bits)
     if name in _BITS:
         return f"({x[0]} {_BITS[name]} {x[1]})"

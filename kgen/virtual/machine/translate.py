@@ -16,6 +16,7 @@ from kgen.virtual.hivm.affine import AffineExpr, AffineMap, Binary
 from kgen.virtual.hivm.errors import HivmError
 from kgen.virtual.hivm.types import MemRef
 from kgen.virtual.machine import arithmetic
+from kgen.virtual.machine.lost import lost_values
 from kgen.virtual.machine.protocol import Machine, Operand, Scalars, Site
 from kgen.virtual.machine.view_code import ViewCode
 from kgen.virtual.machine.views import collapsed, expanded, transposed
@@ -57,7 +58,7 @@ class _Writer:
         }  # fmt: skip
         self._names: dict[n.Value, str] = {}  # value -> Python expression that stands for it
         self.views = ViewCode(self._names, self.namespace)
-        self._lost: set[n.Value] = set()  # results of unknown operations
+        self._lost = lost_values(function)
 
     def write(self) -> str:
         """The whole text."""
@@ -151,7 +152,8 @@ class _Writer:
         self._let([inner for inner, _ in o.carried], [initial for _, initial in o.carried])
         variable = self._new(o.variable)
         lower, upper, step = self._all((o.lower, o.upper, o.step))
-        self._emit(f"for {variable} in range({lower}, {upper}, {step}):")
+        counts = "range" if self.views.fixed(o.step) else "_range"
+        self._emit(f"for {variable} in {counts}({lower}, {upper}, {step}):")
         mark = self._machine.bind_iteration(self._depth)
         self._indent += 1
         if mark is not None:
@@ -303,7 +305,6 @@ class _Writer:
         self._emit(f"{self._keep(self._machine.bind_unknown(self._site(o), name))}()")
         for result in results:
             self._names[result] = "0"
-            self._lost.add(result)
 
     def _without(self, o: n.Operation, name: str, operands: Sequence[n.Value], results: Sequence[n.Value]) -> bool:
         """Whether an operation works on a buffer that an unknown one made: then it is unknown as well."""
@@ -317,9 +318,7 @@ class _Writer:
     def _view(self, o: n.Operation) -> None:
         source = getattr(o, "source", None)
         if source in self._lost:
-            result = getattr(o, "result", "")
-            self._names[result] = "0"
-            self._lost.add(result)
+            self._names[getattr(o, "result", "")] = "0"
             return
         text = self.views.write(o)
         if text is not None:

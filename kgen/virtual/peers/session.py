@@ -110,7 +110,10 @@ class Capture:
                 code="capture-failed",
                 hint="its arguments may be outside what it supports; the shapes stand in the request",
             )
-        return _captured(reply)
+        try:
+            return _captured(reply)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _broken(f"its answer lacks what a capture has ({error!r})") from error
 
     def _read(self, limit_s: float) -> dict[str, Any]:
         child = self._child

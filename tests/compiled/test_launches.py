@@ -1,0 +1,76 @@
+"""The launches that variants are modelled with are those that the generated package makes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kgen.errors import KgenError
+from kgen.pipeline import planned, read
+from kgen.search.bench import launch_of as captured_launch
+from kgen.search.launches import Shape, launch_of
+from kgen.search.trace import TraceRequest, choose
+from kgen.search.variants import everything
+from kgen.virtual.launch import Buffer, Launch
+from kgen.virtual.peers import Capture, find_peers
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LENGTHS = (1000, 64, 700, 1, 257)
+SHAPES = [
+    Shape(1, 4096), Shape(2, 100), Shape(3, 64), Shape(1, 7), Shape(1, sum(LENGTHS), LENGTHS),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def capture() -> Iterator[Capture]:
+    """A capture in the peers' environment; without one, tests are skipped unless KGEN_REQUIRE_PEERS=1."""
+    try:
+        find_peers()
+    except KgenError as error:
+        if os.environ.get("KGEN_REQUIRE_PEERS") == "1":
+            pytest.fail(f"KGEN_REQUIRE_PEERS=1, and {error.message}: {error.hint}")
+        pytest.skip(f"{error.message} ({error.hint})")
+    with Capture() as found:
+        yield found
+
+
+def told(launch: Launch) -> tuple[object, ...]:
+    """What of a launch the timeline looks at."""
+    arguments = [
+        (a.element, a.count, a.values) if isinstance(a, Buffer) else "number" if isinstance(a, float) else a
+        for a in launch.arguments
+    ]
+    return launch.grid, tuple(arguments)
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.text)
+def test_a_launch_has_the_grid_and_arguments_of_the_packages(capture: Capture, shape: Shape) -> None:
+    sources = read(ROOT / "specs" / "gdn.yaml")
+    kernels, plan = planned(sources)
+    spec = sources.loaded.spec
+    sizes = {"B": shape.batch, "T": shape.rows, "H": 4, "HV": 8, "K": 128, "V": 128}
+    captured = capture.ask(
+        {
+            "subject": "package",
+            "path": str(ROOT / "generated" / "gdn"),
+            "operator": spec.operator.name,
+            "shape": sizes,
+            "lengths": list(shape.lengths) if shape.lengths else None,
+            "dtype": "bf16",
+            "direction": "fwd",
+            "target": "Ascend910B2",
+        }
+    )
+    assert {launch.kernel.removesuffix("_kernel") for launch in captured.launches} == set(kernels)
+    target = next(t for t in sources.targets if t.name == "Ascend910B2")
+    for made in captured.launches:
+        name = made.kernel.removesuffix("_kernel")
+        absent = tuple(n for n in ("h0", "ht") if n in everything(spec, kernels[name], "bf16"))
+        given = sizes if shape.lengths is None else {"H": 4, "HV": 8}
+        asked = TraceRequest(name, target.name, given, shape.lengths, "bf16", absent, ())
+        variant, chosen = choose(spec, kernels[name], plan, asked)
+        assert told(launch_of(spec, kernels[name], variant, chosen, target)) == told(captured_launch(made)), name
