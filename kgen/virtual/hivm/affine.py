@@ -42,6 +42,11 @@ def parse_affine_map(text: str) -> AffineMap:
     return _Reader(text).read()
 
 
+def operators(expr: AffineExpr) -> set[str]:
+    """Those that an expression has."""
+    return {expr.op} | operators(expr.left) | operators(expr.right) if isinstance(expr, Binary) else set()
+
+
 class _Reader:
     """A recursive-descent reader over the tokens of one map."""
 

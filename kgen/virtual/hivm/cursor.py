@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 
-from kgen.virtual.hivm.errors import HivmError
+from kgen.virtual.hivm.errors import HivmError, UnexpectedError
 from kgen.virtual.hivm.lexer import Tokens
 from kgen.virtual.hivm.nodes import Operand, Place, Value
 from kgen.virtual.hivm.read_types import read_memref
 from kgen.virtual.hivm.types import MemRef, Scalar, Type
 
 _OPENING = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_MAP = re.compile(r"#map\d*\b")
+_CLOSING = frozenset(")]}")  # a `>` may stand alone, in an integer set
 
 
 @functools.cache
@@ -27,8 +30,9 @@ class Cursor:
         self.kinds = tokens.kinds
         self.texts = tokens.texts
         self.places = places
+        self.map_texts: dict[str, str] = {}  # of affine maps, by alias: a type may name one
         self.at = 0
-        self._names: dict[str, Value] = {}
+        self._names: dict[str, tuple[Value, int]] = {}  # with the count of results under the name
         self._used: Counter[str] = Counter()
 
     # ------------------------------------------------------------ tokens
@@ -36,12 +40,22 @@ class Cursor:
     @property
     def line(self) -> int:
         """The line of the next token."""
-        return self.tokens.line(self.tokens.starts[self.at])
+        return self.line_at(self.at)
+
+    def line_at(self, at: int) -> int:
+        """The line of a token."""
+        return self.tokens.line(self.tokens.starts[at])
+
+    def ended(self) -> bool:
+        """Whether nothing of an operation is left: the line ends, or what comes next isn't the operation's."""
+        if self.kinds[self.at] == "end" or self.texts[self.at] in ("}", "loc"):
+            return True
+        return self.line_at(self.at) != self.line_at(self.at - 1)
 
     def error(self, expected: str) -> HivmError:
         """What to raise when the next token isn't what was expected."""
         found = self.texts[self.at][:60] or "the end of the text"
-        return HivmError(f"expected {expected}, found {found!r}", self.line)
+        return UnexpectedError(f"expected {expected}, found {found!r}", self.line)
 
     def peek(self, text: str) -> bool:
         """Whether the next token is this one."""
@@ -70,15 +84,16 @@ class Cursor:
     def skip_balanced(self) -> str:
         """Pass over a bracketed group and give its text."""
         begin = self.at
-        stack: list[str] = []
+        stack: list[tuple[str, int]] = []  # what closes it, and where it was opened
         while True:
             text = self.texts[self.at]
-            if self.kinds[self.at] == "end":
-                raise self.error("a closing bracket")
             if text in _OPENING:
-                stack.append(_OPENING[text])
-            elif stack and text == stack[-1]:
+                stack.append((_OPENING[text], self.at))
+            elif stack and text == stack[-1][0]:
                 stack.pop()
+            elif self.kinds[self.at] == "end" or text in _CLOSING:
+                opened = stack[-1][1] if stack else begin
+                raise HivmError(f"expected a closing bracket for {self.texts[opened]!r}", self.line_at(opened))
             self.at += 1
             if not stack:
                 starts = self.tokens.starts
@@ -86,19 +101,20 @@ class Cursor:
 
     # ------------------------------------------------------------ names
 
-    def define(self, name: str) -> Value:
-        """A new value; a name that another region has used gets a number, so that names are unique in a function."""
+    def define(self, name: str, count: int = 1) -> Value:
+        """A new value, or `count` of them under one name; a name that another region has used gets a number, so that
+        names are unique in a function."""
         seen = self._used[name]
         self._used[name] = seen + 1
         unique = f"{name}'{seen}" if seen else name
-        self._names[name] = unique
+        self._names[name] = unique, count
         return unique
 
-    def names(self) -> dict[str, Value]:
+    def names(self) -> dict[str, tuple[Value, int]]:
         """What is in scope, to be given back to `leave`."""
         return dict(self._names)
 
-    def leave(self, names: dict[str, Value]) -> None:
+    def leave(self, names: dict[str, tuple[Value, int]]) -> None:
         """End a region: its names are forgotten."""
         self._names = names
 
@@ -107,19 +123,23 @@ class Cursor:
         self._names = {}
         self._used = Counter()
 
-    def resolve(self, text: str) -> Value:
-        """The value that a name in the text stands for."""
+    def resolve(self, text: str, at: int) -> Value:
+        """The value that a name in the text, at a token, stands for."""
         base, hash_, number = text.partition("#")
-        found = self._names.get(base)
-        if found is None:
-            raise HivmError(f"{text} is used before it is defined", self.line)
-        return f"{found}#{number}" if hash_ else found
+        found, count = self._names.get(base, ("", 0))
+        if count == 0:
+            raise HivmError(f"{text} is used before it is defined", self.line_at(at))
+        if not hash_ and count == 1:
+            return found
+        if not hash_ or int(number) >= count:
+            raise HivmError(f"{text} is not one of the {count} results of {base}", self.line_at(at))
+        return f"{found}#{number}" if count > 1 else found
 
     # ------------------------------------------------------------ pieces
 
     def value(self) -> Value:
         """One value."""
-        return self.resolve(self.take("value"))
+        return self.resolve(self.take("value"), self.at - 1)
 
     def values(self, closing: str | None = None) -> tuple[Value, ...]:
         """Values between commas; with `closing`, up to and with that bracket."""
@@ -172,7 +192,10 @@ class Cursor:
         kind, text = self.kinds[self.at], self.texts[self.at]
         if kind == "memref":
             self.at += 1
-            return read_memref(text)
+            try:
+                return read_memref(_MAP.sub(self._map_text, text) if "#map" in text else text)
+            except HivmError as error:
+                raise error.placed(self.line_at(self.at - 1)) from None
         if kind == "word":
             self.at += 1
             if self.peek("<"):  # vector<4xf32> and the like: kept by its text, whoever needs its width will say so
@@ -182,6 +205,9 @@ class Cursor:
             self.at += 1
             return _scalar(text + self.skip_balanced() if self.peek("<") else text)
         raise self.error("a type")
+
+    def _map_text(self, alias: re.Match[str]) -> str:
+        return f"affine_map<{self.map_texts[alias[0]]}>" if alias[0] in self.map_texts else alias[0]
 
     def memref(self) -> MemRef:
         """A memref type."""

@@ -11,9 +11,18 @@ class HivmError(KgenError):
     def __init__(self, message: str, line: int | None = None) -> None:
         """`line` counts from 1 in the IR's text."""
         self.line = line
+        self.unplaced = message
         where = f"line {line}: " if line is not None else ""
         super().__init__(
             f"{where}{message}",
             code="hivm-unknown",
             hint="kgen reads the IR of ascendnpu-ir 1.2.0; `kgen doctor` shows which compiler is in use",
         )
+
+    def placed(self, line: int) -> HivmError:
+        """The same with its line, if it has none yet."""
+        return self if self.line is not None else HivmError(self.unplaced, line)
+
+
+class UnexpectedError(HivmError):
+    """Another token than what an operation's form has: the operation may have a form that isn't known."""

@@ -7,7 +7,7 @@ import re
 
 from kgen.virtual.hivm.errors import HivmError
 
-_NESTED = r"(?:[^<>-]|->|-(?!>)"  # what may stand in angle brackets; the arrow of a map is no bracket
+_NESTED = r"(?:[^<>\n-]|->|-(?!>)"  # what may stand in angle brackets; the arrow of a map is no bracket
 _MEMREF = rf"memref<{_NESTED}|<{_NESTED}|<{_NESTED})*>)*>)*>"
 _TOKEN = re.compile(
     rf"""(?P<skip>[ \t\r\n]+|//[^\n]*)

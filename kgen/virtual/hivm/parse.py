@@ -42,6 +42,7 @@ class _ModuleReader:
 
     def read(self) -> None:
         c = self._c
+        depth = 0
         while c.kinds[c.at] != "end":
             if c.kinds[c.at] == "alias":
                 self._alias()
@@ -51,14 +52,18 @@ class _ModuleReader:
                 if c.accept("attributes"):
                     c.skip_balanced()
                 c.expect("{")
+                depth += 1
             elif c.accept("func.func"):
                 self._function()
-            elif c.accept("}"):
+            elif depth and c.accept("}"):
+                depth -= 1
                 c.place()
             elif c.kinds[c.at] == "word" and "." in c.texts[c.at]:
                 raise HivmError(f"{c.texts[c.at]} stands outside every function", c.line)
             else:
                 raise c.error("a function")
+        if depth:
+            raise c.error("'}'")
 
     def _alias(self) -> None:
         """`#map1 = affine_map<…>`, `#loc3 = loc(…)`."""
@@ -66,8 +71,14 @@ class _ModuleReader:
         name = c.take("alias")
         c.expect("=")
         if c.accept("affine_map"):
-            # Kept by text: the cursor has no use for what is inside.
-            self._maps[name] = parse_affine_map(_angle(c))
+            line = c.line
+            if not c.peek("<"):
+                raise c.error("'<'")
+            try:
+                c.map_texts[name] = c.skip_balanced()[1:-1]
+                self._maps[name] = parse_affine_map(c.map_texts[name])
+            except HivmError as error:
+                raise error.placed(line) from None
             return
         if c.kinds[c.at] in ("alias", "word"):
             c.at += 1
@@ -139,16 +150,12 @@ def _function(name: str, line: int, arguments: tuple[Argument, ...], body: Block
     if not host and core is None:
         raise HivmError(f"function {name} does not say which core runs it", line)
     kind = None if host or core is None else core[1].lower()
+    if kind == "mix":
+        raise HivmError(f"function {name} isn't split into a cube core's and a vector core's", line)
     return Function(
         name, line, arguments, body, "aiv" if kind == "aic_or_aiv" else kind,
         mixed="hivm.part_of_mix" in attributes, vector_function="hivm.vector_function" in attributes,
     )  # fmt: skip
-
-
-def _angle(c: Cursor) -> str:
-    """The text inside `<…>` of an affine map, whose arrow is no bracket."""
-    text = c.skip_balanced()
-    return text[1:-1]
 
 
 def _skip_results(c: Cursor) -> None:

@@ -34,6 +34,6 @@ def define_all(c: Cursor, x: Context) -> tuple[n.Value, ...]:
     """All results: `%a:2` gives `%a#0` and `%a#1`."""
     out: list[n.Value] = []
     for name, count in x.results:
-        unique = c.define(name)
+        unique = c.define(name, count)
         out += [unique] if count == 1 else [f"{unique}#{i}" for i in range(count)]
     return tuple(out)

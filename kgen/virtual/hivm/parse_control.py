@@ -70,6 +70,7 @@ def while_(c: Cursor, x: Context) -> n.Operation:
             c.accept(",")
         c.expect(":")
     after = x.block()
+    c.accept("attributes")
     c.attributes()
     c.leave(outside)
     return n.While(x.line, None, define_all(c, x), pairs, before, tuple(arguments), after)
@@ -128,11 +129,11 @@ def call(c: Cursor, x: Context) -> n.Operation:
 
 def flag(c: Cursor, x: Context) -> n.Operation:
     c.expect("[")
-    source = _angle_word(c, "PIPE_")
+    source = _pipe(c)
     c.expect(",")
-    target = _angle_word(c, "PIPE_")
+    target = _pipe(c)
     c.expect(",")
-    event: n.Operand = int(_angle_word(c, "EVENT_ID")) if c.peek("<") else c.value()
+    event: n.Operand = _event(c) if c.peek("<") else c.value()
     c.expect("]")
     kind = n.SetFlag if x.name.endswith("set_flag") else n.WaitFlag
     return kind(x.line, None, source, target, event)
@@ -140,7 +141,7 @@ def flag(c: Cursor, x: Context) -> n.Operation:
 
 def barrier(c: Cursor, x: Context) -> n.Operation:
     c.expect("[")
-    pipe = _angle_word(c, "PIPE_")
+    pipe = _pipe(c, "ALL")
     c.expect("]")
     return n.Barrier(x.line, None, pipe)
 
@@ -149,9 +150,9 @@ def block_flag(c: Cursor, x: Context) -> n.Operation:
     c.expect("[")
     core = _angle_word(c, "")
     c.expect(",")
-    pipe = _angle_word(c, "PIPE_")
+    pipe = _pipe(c, "ALL")
     c.expect(",")
-    _angle_word(c, "PIPE_")
+    _pipe(c, "ALL")
     c.expect("]")
     if c.take("word") != "flag":
         raise c.error("flag")
@@ -164,13 +165,29 @@ def block_flag(c: Cursor, x: Context) -> n.Operation:
     return kind(x.line, None, core, pipe, flag)
 
 
+def _pipe(c: Cursor, *also: str) -> str:
+    """`<PIPE_V>`."""
+    line, pipe = c.line, _angle_word(c, "PIPE_")
+    if pipe not in n.PIPES and pipe not in also:
+        raise HivmError(f"the pipe {pipe!r}, which kgen does not know", line)
+    return pipe
+
+
+def _event(c: Cursor) -> int:
+    """`<EVENT_ID3>`."""
+    line, number = c.line, _angle_word(c, "EVENT_ID")
+    if not number.isdecimal():
+        raise HivmError(f"expected a number after EVENT_ID, found {number!r}", line)
+    return int(number)
+
+
 def _angle_word(c: Cursor, prefix: str) -> str:
     """`<PIPE_V>`: what follows the prefix."""
     c.expect("<")
-    word = c.take("word")
+    line, word = c.line, c.take("word")
     c.expect(">")
     if not word.startswith(prefix):
-        raise HivmError(f"expected {prefix}…, found {word!r}", c.line)
+        raise HivmError(f"expected {prefix}…, found {word!r}", line)
     return word[len(prefix) :]
 
 

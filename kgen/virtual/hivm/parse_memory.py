@@ -121,6 +121,9 @@ def transpose(c: Cursor, x: Context) -> n.Operation:
             listed.append(c.take("word"))
             c.accept(",")
         names.append(listed)
+    missing = [name for name in names[1] if name not in names[0]]
+    if missing or len(names[0]) != len(names[1]):
+        raise HivmError(f"a transpose to {', '.join(names[1])} from {', '.join(names[0])}", x.line)
     order = tuple(names[0].index(name) for name in names[1])
     return n.Transpose(x.line, None, define(c, x), source, order, _target(c, "to"))
 

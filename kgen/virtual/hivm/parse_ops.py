@@ -10,6 +10,7 @@ from kgen.virtual.hivm import parse_memory as memory
 from kgen.virtual.hivm import parse_scalars as scalars
 from kgen.virtual.hivm.affine import AffineMap
 from kgen.virtual.hivm.cursor import Cursor
+from kgen.virtual.hivm.errors import UnexpectedError
 from kgen.virtual.hivm.parse_context import Context, ReadBlock, define_all
 
 
@@ -23,8 +24,8 @@ def read_operation(c: Cursor, maps: Mapping[str, AffineMap], block: ReadBlock) -
     generic = c.kinds[c.at] == "string"
     c.at += 1
     context = Context(line, name, results, maps, block)
-    reader = None if generic else _reader(name)
-    operation = reader(c, context) if reader is not None else _unknown(c, context, begin)
+    reader = None if generic else _READERS.get(name)
+    operation = reader(c, context) if reader is not None else _by_kind(c, context, begin, generic)
     place = c.place()
     return operation._replace(place=place) if place is not None else operation
 
@@ -41,23 +42,22 @@ def _results(c: Cursor) -> tuple[tuple[str, int], ...]:
     return tuple(out)
 
 
-def _reader(name: str) -> Callable[[Cursor, Context], n.Operation] | None:
-    found = _READERS.get(name)
-    if found is not None:
-        return found
-    dialect = name.partition(".")[0]
-    if dialect in ("arith", "math"):
-        return scalars.arith
-    if name.startswith("hivm.hir.get_"):
-        return scalars.query
-    if name.startswith("hivm.hir.set_"):
-        return scalars.setting
-    return None
+def _by_kind(c: Cursor, x: Context, begin: int, generic: bool) -> n.Operation:
+    """An operation that belongs to a kind by its name and has that kind's form; any other is unknown."""
+    at = c.at
+    for prefix, reader in _KINDS.items():
+        if x.name.startswith(prefix) and not generic:
+            try:
+                return reader(c, x)
+            except UnexpectedError:
+                c.at = at
+    return _unknown(c, x, begin)
 
 
 def _unknown(c: Cursor, x: Context, begin: int) -> n.Unknown:
-    """An operation that isn't known: passed over to the end of its line, and with the regions that it holds."""
-    while c.line == x.line and c.kinds[c.at] != "end" and not c.peek("}") and not c.peek("loc"):
+    """An operation that isn't known: passed over to the end of its line, with the regions that it holds, and to the end
+    of the line on which they close."""
+    while not c.ended():
         if c.texts[c.at] in ("(", "[", "{", "<"):
             c.skip_balanced()
         else:
@@ -66,6 +66,12 @@ def _unknown(c: Cursor, x: Context, begin: int) -> n.Unknown:
     return n.Unknown(x.line, None, x.name, define_all(c, x), text[:400])
 
 
+_KINDS: dict[str, Callable[[Cursor, Context], n.Operation]] = {
+    "arith.": scalars.arith,
+    "math.": scalars.arith,
+    "hivm.hir.get_": scalars.query,
+    "hivm.hir.set_": scalars.setting,
+}
 _READERS: dict[str, Callable[[Cursor, Context], n.Operation]] = {
     "arith.constant": scalars.constant,
     "llvm.mlir.constant": scalars.llvm_constant,

@@ -13,8 +13,7 @@ from kgen.virtual.hivm.types import Scalar, Type
 
 
 def constant(c: Cursor, x: Context) -> n.Operation:
-    text = c.texts[c.at]
-    c.at += 1
+    text = _literal(c)
     if text == "dense":
         raise HivmError("a constant tensor, which kgen does not know", x.line)
     if text in ("true", "false"):
@@ -29,8 +28,7 @@ def constant(c: Cursor, x: Context) -> n.Operation:
 def llvm_constant(c: Cursor, x: Context) -> n.Operation:
     """`llvm.mlir.constant(4 : i64) : i64`, as the compiler for the 950 writes the addresses of buffers."""
     c.expect("(")
-    text = c.texts[c.at]
-    c.at += 1
+    text = _literal(c)
     kind = Scalar("i1")
     if text not in ("true", "false"):
         c.expect(":")
@@ -43,6 +41,14 @@ def llvm_constant(c: Cursor, x: Context) -> n.Operation:
     c.type()
     value = int(text == "true") if kind.element == "i1" else _number(text, kind, x.line)
     return n.Constant(x.line, None, define(c, x), value, kind)
+
+
+def _literal(c: Cursor) -> str:
+    """A number or a word."""
+    if c.kinds[c.at] not in ("number", "word"):
+        raise c.error("a literal")
+    c.at += 1
+    return c.texts[c.at - 1]
 
 
 _PATTERNS = {"f16": ("<H", "<e"), "f32": ("<I", "<f"), "f64": ("<Q", "<d")}
@@ -60,6 +66,8 @@ def _number(text: str, kind: Scalar, line: int) -> int | float:
             return float(struct.unpack("<f", struct.pack("<I", bits << 16))[0])
         whole, real = _PATTERNS[kind.element]
         return float(struct.unpack(real, struct.pack(whole, bits))[0])
+    except HivmError as error:  # of a type whose width isn't known
+        raise error.placed(line) from None
     except (ValueError, KeyError, struct.error):
         raise HivmError(f"unreadable constant {text!r} of type {kind.element}", line) from None
 
@@ -85,6 +93,7 @@ def arith(c: Cursor, x: Context) -> n.Operation:
         to = c.type()
     if predicate is not None:
         to = Scalar("i1")
+    _end(c)
     return n.Arith(x.line, None, define(c, x), name, operands, predicate, kind, to)
 
 
@@ -92,23 +101,34 @@ def affine(c: Cursor, x: Context) -> n.Operation:
     alias = c.take("alias")
     if alias not in x.maps:
         raise HivmError(f"the map {alias} is not defined", x.line)
+    map_ = x.maps[alias]
     c.expect("(")
     operands = c.values(")")
     if c.accept("["):
         operands += c.values("]")
     c.attributes()
-    return n.Affine(x.line, None, define(c, x), x.name.partition(".")[2], x.maps[alias], operands)
+    if len(operands) != len(map_.dims) + len(map_.symbols):
+        raise HivmError(f"{len(operands)} operands for the map {alias}, which takes another number", x.line)
+    return n.Affine(x.line, None, define(c, x), x.name.partition(".")[2], map_, operands)
 
 
 def query(c: Cursor, x: Context) -> n.Operation:
     c.expect("->")
     c.type()
+    _end(c)
     return n.Query(x.line, None, define(c, x), x.name.removeprefix("hivm.hir."))
 
 
 def setting(c: Cursor, x: Context) -> n.Operation:
-    if c.line == x.line:  # nothing ends an operation but the end of its line
+    if not c.ended():
         c.values()
         if c.accept(":"):
             c.types()
+    _end(c)
     return n.Setting(x.line, None, x.name.removeprefix("hivm.hir."))
+
+
+def _end(c: Cursor) -> None:
+    """More of an operation than its kind has makes it another operation."""
+    if not c.ended():
+        raise c.error("the end of the operation")

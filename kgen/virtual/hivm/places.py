@@ -9,10 +9,11 @@ from kgen.virtual.hivm.nodes import Place
 
 _DEFINITION = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
-_CALLSITE = re.compile(r"callsite\((.+) at (.+)\)")
 _NAMED = re.compile(r'"(?:[^"\\]|\\.)*"\((.+)\)')
 _FUSED = re.compile(r"fused(?:<.*>)?\[(.+)\]")
-_DEEPEST = 40  # calls in calls; a cycle would otherwise never end
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[(\[<]|[)\]>]| at |,|[^"()\[\]<>, ]+| ')
+
+Lines = tuple[tuple[str, int], ...]  # files and lines, innermost first
 
 
 def read_places(text: str) -> dict[str, Place]:
@@ -20,10 +21,10 @@ def read_places(text: str) -> dict[str, Place]:
 
     The line is the outermost caller's, a line of the kernel; `inner` is that of the helper's where there is one.
     """
-    raw = dict(_DEFINITION.findall(text))
+    reader = _Reader(dict(_DEFINITION.findall(text)))
     places: dict[str, Place] = {}
-    for name in raw:
-        lines = _lines(name, raw, 0)
+    for name in reader.raw:
+        lines = reader.lines(name)
         if lines:
             (file, line), inner = lines[-1], lines[0]
             places[name] = Place(file, line, inner[1] if len(lines) > 1 else None)
@@ -32,20 +33,47 @@ def read_places(text: str) -> dict[str, Place]:
 
 def location_lines(body: str) -> list[tuple[str, int]]:
     """Files (without folders) and lines of a location that is written out, innermost first."""
-    return _lines(body, {}, 0)
+    return list(_Reader({}).lines(body))
 
 
-def _lines(body: str, raw: dict[str, str], depth: int) -> list[tuple[str, int]]:
-    """Files and lines, innermost first."""
-    body = raw.get(body, body).strip()
-    if depth > _DEEPEST:
-        return []
-    if match := _FILE.fullmatch(body):
-        return [(PurePath(match[1]).name, int(match[2]))]
-    if match := _CALLSITE.fullmatch(body):
-        return _lines(match[1], raw, depth + 1) + _lines(match[2], raw, depth + 1)
-    if match := _NAMED.fullmatch(body):
-        return _lines(match[1], raw, depth + 1)
-    if match := _FUSED.fullmatch(body):
-        return next(filter(None, (_lines(part, raw, depth + 1) for part in match[1].split(","))), [])
-    return []
+class _Reader:
+    """Locations by name, each read once; one that names itself has no line."""
+
+    def __init__(self, raw: dict[str, str]) -> None:
+        self.raw = raw
+        self._read: dict[str, Lines] = {}
+
+    def lines(self, body: str) -> Lines:
+        """What a location stands for: the innermost and the outermost line are what counts."""
+        body = body.strip()
+        if body not in self._read:
+            self._read[body] = ()  # while it is being read
+            self._read[body] = self._of(self.raw.get(body, body).strip())
+        return self._read[body]
+
+    def _of(self, body: str) -> Lines:
+        if body in self.raw:
+            return self.lines(body)
+        if match := _FILE.fullmatch(body):
+            return ((PurePath(match[1]).name, int(match[2])),)
+        if body.startswith("callsite(") and body.endswith(")"):
+            parts = _split(body[len("callsite(") : -1], " at ")
+            found = sum((self.lines(part) for part in parts), ()) if len(parts) == 2 else ()
+            return found if len(found) < 3 else (found[0], found[-1])
+        if match := _NAMED.fullmatch(body):
+            return self.lines(match[1])
+        if match := _FUSED.fullmatch(body):
+            return next(filter(None, (self.lines(part) for part in _split(match[1], ","))), ())
+        return ()
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Split where a separator stands outside every bracket and string."""
+    parts, depth = [""], 0
+    for piece in _PIECE.findall(text):
+        if piece == separator and depth == 0:
+            parts.append("")
+            continue
+        depth += (piece in "([<") - (piece in ")]>") if len(piece) == 1 else 0
+        parts[-1] += piece
+    return parts

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import re
 
+from kgen.virtual.hivm.affine import operators, parse_affine_map
 from kgen.virtual.hivm.errors import HivmError
-from kgen.virtual.hivm.types import SPACES, MemRef, Sizes
+from kgen.virtual.hivm.types import SPACES, MemRef, Sizes, element_bits, row_major
 
 _BRACKETS = {"<": ">", "(": ")", "[": "]", "{": "}"}
 _SPACE = "#hivm.address_space<"
@@ -16,6 +17,8 @@ _SPACE = "#hivm.address_space<"
 def read_memref(text: str) -> MemRef:
     """Read one `memref<...>`."""
     parts = split_top(text[len("memref<") : -1])
+    if not parts:
+        raise HivmError("the type memref<>, which says nothing")
     shape, element = _shape_and_element(parts[0])
     space: str | None = None
     strides: Sizes | None = None
@@ -27,7 +30,9 @@ def read_memref(text: str) -> MemRef:
                 raise HivmError(f"the memory space {space!r}, which kgen does not know")
         elif part.startswith("strided<"):
             strides, offset = _strided(part)
-        elif not part.startswith(("#map", "affine_map<")):
+        elif part.startswith("affine_map<"):
+            offset = _mapped(part, shape)
+        else:
             raise HivmError(f"the memref layout {part!r}, which kgen does not know")
     return MemRef(shape, element, space, strides, offset)
 
@@ -50,11 +55,30 @@ def split_top(text: str) -> list[str]:
 
 def _strided(part: str) -> tuple[Sizes, int | None]:
     """`strided<[64, ?], offset: ?>`."""
-    match = re.fullmatch(r"strided<\[([^\]]*)\](?:,\s*offset:\s*(-?\d+|\?))?>", part)
+    match = re.fullmatch(r"strided<\[((?:\s*(?:-?\d+|\?)\s*,?)*)\](?:,\s*offset:\s*(-?\d+|\?))?>", part)
     if not match:
         raise HivmError(f"the memref layout {part!r}, which kgen does not know")
     strides = tuple(_integer_or_dynamic(item) for item in match[1].split(",") if item.strip())
     return strides, _integer_or_dynamic(match[2]) if match[2] else 0
+
+
+def _mapped(part: str, shape: Sizes) -> int | None:
+    """The offset of a dense layout that is given as a map: `(d0, d1)[s0] -> (d0 * 16 + d1 + s0)`."""
+    map_ = parse_affine_map(part[len("affine_map<") : -1])
+    if map_.results == map_.dims:
+        return 0
+    if len(map_.results) == 1 and len(map_.dims) == len(shape) and None not in shape[1:]:
+        names = (*map_.dims, *map_.symbols)
+        (formula,) = map_.python(names)
+
+        def at(**known: int) -> int:
+            return int(eval(formula, {"__builtins__": {}}, {**dict.fromkeys(names, 0), **known}))
+
+        dense = row_major(tuple(size or 1 for size in shape))
+        plain = all(op in ("+", "*") for op in operators(map_.results[0]))
+        if plain and all(at(**{d: 1}) - at() == step for d, step in zip(map_.dims, dense, strict=True)):
+            return None if map_.symbols else at()
+    raise HivmError(f"the memref layout {part!r}, which kgen does not know")
 
 
 def _shape_and_element(text: str) -> tuple[Sizes, str]:
@@ -64,6 +88,7 @@ def _shape_and_element(text: str) -> tuple[Sizes, str]:
     while match := re.match(r"(\d+|\?)x", rest):
         shape.append(_integer_or_dynamic(match[1]))
         rest = rest[match.end() :]
+    element_bits(rest)
     return tuple(shape), rest
 
 

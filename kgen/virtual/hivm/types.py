@@ -69,7 +69,7 @@ def element_bits(element: str) -> int:
     try:
         return ELEMENT_BITS[element]
     except KeyError:
-        raise HivmError(f"final HIVM IR holds the element type {element!r}, whose width kgen does not know") from None
+        raise HivmError(f"the element type {element!r}, whose width kgen does not know") from None
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
