@@ -19,7 +19,7 @@ from kgen.virtual.machine import arithmetic
 from kgen.virtual.machine.lost import lost_values
 from kgen.virtual.machine.protocol import Machine, Operand, Scalars, Site
 from kgen.virtual.machine.view_code import ViewCode
-from kgen.virtual.machine.views import collapsed, expanded, transposed
+from kgen.virtual.machine.views import expanded, transposed
 
 Running = Generator[None, None, None]
 
@@ -54,7 +54,7 @@ class _Writer:
         self._depth = 0
         self._cheap = self._slow = 0
         self.namespace: dict[str, object] = {
-            **arithmetic.NAMESPACE, "_collapsed": collapsed, "_expanded": expanded, "_transposed": transposed,
+            **arithmetic.NAMESPACE, "_expanded": expanded, "_transposed": transposed,
         }  # fmt: skip
         self._names: dict[n.Value, str] = {}  # value -> Python expression that stands for it
         self.views = ViewCode(self._names, self.namespace)

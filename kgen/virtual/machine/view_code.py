@@ -155,7 +155,7 @@ class ViewCode:
         if isinstance(o, n.Subview):
             return self._subview(o)
         if isinstance(o, n.Collapse):
-            return f"_collapsed({self._names[o.source]}, {o.groups!r})"
+            return self._collapse(o)
         if isinstance(o, n.Expand):
             return f"_expanded({self._names[o.source]}, {o.groups!r}, {_tuple(self._texts(o.sizes))})"
         if isinstance(o, n.Transpose):
@@ -174,6 +174,24 @@ class ViewCode:
         sizes = [self._text(o.sizes[axis]) for axis in o.kept]
         strides = [_product(steps[axis], self._text(o.strides[axis])) for axis in o.kept]
         return f"({source}[0], {address}, {_tuple(sizes)}, {_tuple(strides)})"
+
+    def _collapse(self, o: n.Collapse) -> str:
+        """As `collapsed` does it, with what the type tells."""
+        source, best = self._names[o.source], self._best[o.source]
+        size = [str(s) if s is not None else f"{source}[2][{axis}]" for axis, s in enumerate(best.shape)]
+        step = [str(s) if s is not None else f"{source}[3][{axis}]" for axis, s in enumerate(_static_strides(best))]
+        sizes, strides = [], []
+        for group in o.groups:
+            length, stride = "1", step[group[-1]] if group else "1"
+            for axis in group:
+                length = _product(length, size[axis])
+                if best.shape[axis] is None:
+                    stride = f"({step[axis]} if {size[axis]} != 1 else {stride})"
+                elif best.shape[axis] != 1:
+                    stride = step[axis]
+            sizes.append(length)
+            strides.append(stride)
+        return f"({source}[0], {source}[1], {_tuple(sizes)}, {_tuple(strides)})"
 
     def _filled(self, kind: MemRef, dynamic: Sequence[n.Value]) -> list[str]:
         rest = iter(dynamic)

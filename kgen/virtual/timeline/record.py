@@ -22,6 +22,7 @@ from kgen.virtual.machine.views import Base, View
 from kgen.virtual.templates import template
 from kgen.virtual.timeline.costs import Costs
 from kgen.virtual.timeline.events import Access, Area, Barrier, CrossFlag, Flag, Issue, Source, Table, Work
+from kgen.virtual.timeline.memo import memo
 
 _LOW_BITS = 32 * 8 - 1  # addresses matter modulo the granule of moves, 32 bytes
 _MMA_COUNTER = 11  # operand of mma_tile that counts iterations, which chooses halves of L0 and costs nothing
@@ -89,7 +90,6 @@ class Recorder:
             return self.bind_unknown(site, f"@{call.callee}")
         number = self._site(call, call.callee)
         kinds = [t if isinstance(t, MemRef) else None for t in call.types]
-        known: dict[object, int] = {}
         append = self._events.append
         counter = _MMA_COUNTER if found.pipe == "M" and len(kinds) > _MMA_COUNTER else None
 
@@ -102,24 +102,7 @@ class Recorder:
         if fixed is not None:
             only = event(fixed)
             return lambda: append(only)
-        masks: list[int | None] = [_mask(kind) for kind in kinds]
-        if counter is not None:
-            masks[counter] = None
-
-        def dynamic(*values: Operand) -> None:
-            key = tuple(
-                [
-                    (v[0], v[1] & mask, v[2], v[3]) if isinstance(v, tuple) else v
-                    for v, mask in zip(values, masks, strict=True)
-                    if mask is not None
-                ]
-            )
-            seen = known.get(key)
-            if seen is None:
-                seen = known[key] = event(values)
-            append(seen)
-
-        return dynamic
+        return memo(kinds, [_mask(kind) for kind in kinds], counter, event, append)
 
     def bind_load(self, site: Site, load: n.Load) -> Callable[[View, tuple[int, ...]], Number]:
         """Tables of the launch give their integers."""
