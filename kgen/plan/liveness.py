@@ -287,7 +287,7 @@ class _Walk:
         for b in inputs:
             b.end = max(b.end, self.now)
         shape, width = _shape(e.type), self.w if narrowing else 4
-        moves = isinstance(e, Call) and e.fn in {"cumsum", "sum", "max"}
+        moves = isinstance(e, Call) and e.fn in {"cumsum", "sum", "max", "where"}  # never in an operand's place
         dying = [b for b in inputs if (b.rows, b.cols) == shape and b.width == 4 and self._dies(b) and not moves]
         if scratch:
             self._new(e.args[0].type if isinstance(e, Call) else e.type, 4, line).scratch = scratch

@@ -190,6 +190,20 @@ def test_the_planner_walks_every_device_statement(stmt: Stmt) -> None:
     assert layout(kernel(stmt), 2).points > 0
 
 
+def test_a_select_has_a_place_of_its_own() -> None:
+    """vsel writes beside its operands, however soon they die; other vector work may write over a dying one."""
+
+    def tiles(made: Expr) -> int:
+        sums = build.binary("+", X, X)
+        body = Assign("b_s", sums), Assign("b_y", made), StoreTile(ACCESS, build.call("sum", (Name("b_y", type=TILE),)))
+        return sum(b.rows == "BT" and not b.scratch for b in layout(kernel(*body), 4).buffers)
+
+    summed = Name("b_s", type=TILE)
+    assert tiles(build.call("maximum", (summed, summed))) + 1 == tiles(
+        build.call("where", (build.binary(">", summed, build.num(0.0)), summed, build.num(0.0)))
+    )
+
+
 # ---------------------------------------------------------------- built-ins
 
 OPERANDS: dict[str, tuple[Expr, ...]] = {
