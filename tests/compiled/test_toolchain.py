@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -344,5 +345,5 @@ def test_virtual_imports_neither_torch_nor_triton() -> None:
     """kgen compiles from an environment that has none of them."""
     code = "import sys, kgen.virtual; print([m for m in ('torch', 'triton', 'sympy') if m in sys.modules])"
     root = Path(__file__).parents[2]
-    done = subprocess.run(["python3", "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

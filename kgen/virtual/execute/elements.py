@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kgen.virtual.execute.errors import ExecutionError
 from kgen.virtual.execute.memory import STORAGE, Array
 
 RINT, AWAY, FLOOR, CEIL, TRUNC, ODD, WRAP = range(7)
@@ -23,23 +24,32 @@ def is_float(element: str) -> bool:
     return element in _FLOATS
 
 
+def computed(element: str) -> np.dtype[Any]:
+    """The type that an element is computed with."""
+    return np.dtype(np.float32) if element == "bf16" else np.dtype(np.bool_) if element == "i1" else STORAGE[element]
+
+
 def widened(array: Array, element: str) -> Array:
     """Stored elements as numbers to compute with: bf16 as fp32, the rest as it is."""
     if element != "bf16":
         return array
-    return (array.astype(np.uint32) << 16).view(np.float32)
+    wide = array.astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)
 
 
 def stored(values: Array, element: str, mode: int = RINT) -> Array:
-    """Numbers as they are stored; floats are rounded by `mode` where the type is narrower."""
+    """Numbers as they are stored; what the type can't hold is rounded by `mode`.
+
+    Floats out of range become infinite, or as integers the nearest there is; integers wrap.
+    """
     if element == "bf16":
         return to_bf16(np.asarray(values, np.float32), mode)
     kind = STORAGE[element]
     if values.dtype == kind:
         return values
-    if is_float(element):
-        with np.errstate(all="ignore"):
-            return _to_half(values, mode) if element == "f16" and mode != RINT else values.astype(kind)
+    if kind.kind == "f":
+        return to_float(values, kind, mode)
     if values.dtype.kind == "f":
         return to_integer(values, kind, mode)
     return values.astype(kind)
@@ -47,75 +57,105 @@ def stored(values: Array, element: str, mode: int = RINT) -> Array:
 
 def to_bf16(values: NDArray[np.float32], mode: int = RINT) -> NDArray[np.uint16]:
     """fp32 to the bits of bf16; NaN stays NaN."""
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    low, high = bits & 0xFFFF, bits >> 16
-    negative = (bits >> 31).astype(bool)
+    values = np.ascontiguousarray(values)
+    bits = values.view(np.uint32)
+    up = bits >> 16
     if mode == RINT:
-        up = (low > 0x8000) | ((low == 0x8000) & (high & 1).astype(bool))
-    elif mode == AWAY:
+        up &= 1
+        up += 0x7FFF
+        up += bits
+        up >>= 16
+    else:
+        up += _goes_up(bits, mode) & ~np.isinf(values)
+    rounded = up.astype(np.uint16)
+    nan = np.isnan(values)
+    if nan.any():
+        rounded[nan] = bits[nan] >> 16 | 0x40
+    return rounded
+
+
+def _goes_up(bits: NDArray[np.uint32], mode: int) -> NDArray[np.bool_]:
+    """Whether fp32 bits are rounded away from zero when their lower half is cut off."""
+    low, negative = bits & 0xFFFF, bits >> 31 == 1
+    up: NDArray[np.bool_]
+    if mode == AWAY:
         up = low >= 0x8000
     elif mode == FLOOR:
         up = (low != 0) & negative
     elif mode == CEIL:
         up = (low != 0) & ~negative
     elif mode == ODD:
-        up = (low != 0) & ~(high & 1).astype(bool)
+        up = (low != 0) & (bits >> 16 & 1 == 0)
     else:
-        up = np.zeros(bits.shape, bool)
-    rounded = (high + up).astype(np.uint16)
-    special = (bits & 0x7F800000) == 0x7F800000
-    kept = np.where(low | (high & 0x7F) != 0, high | 0x40, high).astype(np.uint16)
-    return np.where(special, kept, rounded)
+        up = np.zeros(bits.shape, np.bool_)
+    return up
 
 
-def _to_half(values: Array, mode: int) -> Array:
-    """To fp16 by a mode other than rint: the nearest, moved one step where it lies on the wrong side."""
-    near = values.astype(np.float16)
-    back = near.astype(values.dtype)
-    if mode == FLOOR:
-        wrong, towards = back > values, -np.inf
-    elif mode == CEIL:
-        wrong, towards = back < values, np.inf
-    elif mode in (TRUNC, WRAP):
-        wrong, towards = np.abs(back) > np.abs(values), 0.0
-    else:
-        return _to_half_exactly(values, near, back, mode)
-    return np.where(wrong, np.nextafter(near, np.float16(towards)), near)
+def to_float(values: Array, kind: np.dtype[Any], mode: int = RINT) -> Array:
+    """To a narrower float, or from integers: the nearest, then moved a step where the mode says another neighbour."""
+    with np.errstate(all="ignore"):
+        near = values.astype(kind)
+        if mode == RINT:
+            return near
+        exact = values if values.dtype.kind == "f" else values.astype(np.longdouble)
+        back = near.astype(exact.dtype)
+        if mode == FLOOR:
+            return np.where(back > exact, np.nextafter(near, kind.type(-np.inf)), near)
+        if mode == CEIL:
+            return np.where(back < exact, np.nextafter(near, kind.type(np.inf)), near)
+        inward = np.where(np.abs(back) > np.abs(exact), np.nextafter(near, kind.type(0)), near)
+        if mode in (TRUNC, WRAP):
+            return inward
+        return _between_neighbours(exact, inward, mode)
 
 
-def _to_half_exactly(values: Array, near: Array, back: Array, mode: int) -> Array:
-    """Half away from zero, or to odd: chosen between the two neighbours."""
-    inward = np.where(np.abs(back) > np.abs(values), np.nextafter(near, np.float16(0)), near)
-    exact = inward.astype(values.dtype) == values
-    outward = np.nextafter(inward, np.copysign(np.float16(np.inf), values.astype(np.float16)))
+def _between_neighbours(exact: Array, inward: Array, mode: int) -> Array:
+    """The neighbour towards zero or the one beyond: half away from zero, or the odd one."""
+    kind = inward.dtype
+    outward = np.nextafter(inward, np.copysign(kind.type(np.inf), exact.astype(kind)))
+    is_exact = (inward.astype(exact.dtype) == exact) | np.isnan(exact)
     if mode == ODD:
-        odd = (np.ascontiguousarray(inward).view(np.uint16) & 1).astype(bool)
-        return np.where(exact | odd, inward, outward)
-    middle = (inward.astype(np.float64) + outward.astype(np.float64)) / 2
-    return np.where(~exact & (np.abs(values) >= np.abs(middle)), outward, inward)
+        odd = (np.ascontiguousarray(inward).view(f"u{kind.itemsize}") & 1).astype(np.bool_)
+        return np.where(is_exact | odd, inward, outward)
+    here = inward.astype(np.float64)
+    gap = np.where(np.isinf(outward), here - np.nextafter(inward, kind.type(0)), outward.astype(np.float64) - here)
+    return np.where(~is_exact & (np.abs(exact) >= np.abs(here + gap / 2)), outward, inward)
+
+
+def to_whole(values: Array, mode: int) -> Array:
+    """Floats to whole numbers of the same type."""
+    if mode == RINT:
+        return np.rint(values)
+    if mode == AWAY:
+        cut = np.trunc(values)
+        return np.where(np.abs(values - cut) >= 0.5, cut + np.copysign(values.dtype.type(1), values), cut)
+    if mode == FLOOR:
+        return np.floor(values)
+    if mode == CEIL:
+        return np.ceil(values)
+    if mode in (TRUNC, WRAP):
+        return np.trunc(values)
+    raise ExecutionError(f"floats aren't made whole by rounding mode {mode}", code="execute-mode")
 
 
 def to_integer(values: Array, kind: np.dtype[Any], mode: int = RINT) -> Array:
     """Floats to integers; out of range they saturate (with mode 6 they wrap), NaN becomes 0."""
-    wide = values.astype(np.float64)
-    if mode == RINT:
-        whole = np.rint(wide)
-    elif mode == AWAY:
-        whole = np.copysign(np.floor(np.abs(wide) + 0.5), wide)
-    elif mode == FLOOR:
-        whole = np.floor(wide)
-    elif mode == CEIL:
-        whole = np.ceil(wide)
-    else:
-        whole = np.trunc(wide)
-    limits = np.iinfo(kind)
+    with np.errstate(all="ignore"):
+        whole = to_whole(values.astype(np.float64), mode)
     whole = np.nan_to_num(whole, nan=0.0, posinf=np.inf, neginf=-np.inf)
     if mode == WRAP:
         span = 2.0 ** (8 * kind.itemsize)
         finite = np.where(np.isfinite(whole), whole, 0.0)
         wrapped: Array = np.mod(finite, span).astype(np.uint64).astype(kind)
         return wrapped
+    limits = np.iinfo(kind)
     low, high = whole <= float(limits.min), whole >= float(limits.max)
     inside = np.where(low | high, 0.0, whole).astype(kind)
     limited: Array = np.where(low, limits.min, np.where(high, limits.max, inside)).astype(kind)
     return limited
+
+
+def saturated(values: Array, kind: np.dtype[Any]) -> Array:
+    """Integers to a type that may not hold them: the nearest that it holds."""
+    to, given = np.iinfo(kind), np.iinfo(values.dtype)
+    return values.clip(max(to.min, given.min), min(to.max, given.max)).astype(kind)

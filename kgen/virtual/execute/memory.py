@@ -1,7 +1,8 @@
 """The memories that a core sees: its own, poisoned at start, and global memory.
 
-Poison is a byte that makes NaN in fp32, fp16 and bf16, and -1 as an integer. Every view is checked against the memory
-that it lies in, so that nothing is read or written outside it.
+Poison is a 16-bit pattern that is NaN in fp32, fp16 and bf16, and a large odd number as an integer of 16 bits or more:
+a small one like -1 would pass a bound or a clamp unseen. Every view is checked against the memory that it lies in, so
+that nothing is read or written outside it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kgen.virtual.launch import Buffer, Launch
 from kgen.virtual.machine.views import WORKSPACE, Base, View
 
 Array = NDArray[Any]
-POISON = 0xFF
+POISON = 0x7FFF
 
 STORAGE: dict[str, np.dtype[Any]] = {
     name: np.dtype(kind)
@@ -54,7 +55,10 @@ class CoreMemory:
         self._names = shared.names | {space: SPACE_NAMES[str(space)] for space in own}
 
     def array(self, view: View, element: str) -> Array:
-        """A view as a numpy array on the memory itself; bf16 as its bits, i1 not at all (see `bits`)."""
+        """A view as a numpy array on the memory itself; bf16 as its bits, i1 not at all (see `bits`).
+
+        A view without elements lies nowhere, whatever its address says.
+        """
         base, address, sizes, strides = view
         kind = STORAGE[element]
         width = kind.itemsize
@@ -63,27 +67,28 @@ class CoreMemory:
             array: Array = np.ndarray(sizes, kind, memory, address // 8, tuple([s * width for s in strides]))
             return array
         except (TypeError, ValueError):
+            if 0 in sizes:
+                return np.empty(sizes, kind)
             raise self._outside(view, width, memory) from None
 
     def bits(self, view: View) -> NDArray[np.bool_]:
         """A view of i1, packed one bit an element from the lowest bit on, as a boolean array of its own."""
-        places = self._bit_places(view)
-        memory = self._memory(view[0])
-        mask: NDArray[np.bool_] = (memory[places >> 3] >> (places & 7).astype(np.uint8) & 1).astype(np.bool_)
+        if 0 in view[2]:
+            return np.empty(view[2], np.bool_)
+        packed, start = self._packed(view)
+        mask: NDArray[np.bool_] = np.ndarray(
+            view[2], np.bool_, np.unpackbits(packed, bitorder="little"), start, view[3]
+        )
         return mask
 
     def put_bits(self, view: View, values: Array) -> None:
-        """Write a view of i1."""
-        places = self._bit_places(view).reshape(-1)
-        memory = self._memory(view[0])
-        flat = np.broadcast_to(values, view[2]).reshape(-1).astype(np.uint8)
-        whole = _whole_bytes(places)
-        if whole is not None:
-            memory[whole : whole + len(places) // 8] = np.packbits(flat, bitorder="little")
+        """Write a view of i1; bits beside it keep what they are."""
+        if 0 in view[2]:
             return
-        for place, value in zip(places.tolist(), flat.tolist(), strict=True):
-            byte, bit = place >> 3, place & 7
-            memory[byte] = (int(memory[byte]) & ~(1 << bit)) | (value << bit)
+        packed, start = self._packed(view)
+        unpacked = np.unpackbits(packed, bitorder="little")
+        np.ndarray(view[2], np.bool_, unpacked, start, view[3])[...] = values
+        packed[...] = np.packbits(unpacked, bitorder="little")
 
     def load(self, view: View, element: str, indices: tuple[int, ...]) -> int | float:
         """One element."""
@@ -112,37 +117,32 @@ class CoreMemory:
             raise ExecutionError(f"a view lies in {base!r}, which is no memory of this launch")
         return found
 
-    def _bit_places(self, view: View) -> NDArray[np.int64]:
+    def _packed(self, view: View) -> tuple[Array, int]:
+        """The bytes that a view of i1 lies in, on the memory itself, and its first bit in them."""
         base, address, sizes, strides = view
-        places = np.full(sizes, address, np.int64)
-        for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
-            places += (np.arange(size) * stride).reshape([-1 if a == axis else 1 for a in range(len(sizes))])
+        reach = [(size - 1) * stride for size, stride in zip(sizes, strides, strict=True)]
+        low, high = address + sum(r for r in reach if r < 0), address + sum(r for r in reach if r > 0)
         memory = self._memory(base)
-        if places.size and (places.min() < 0 or places.max() >= 8 * memory.size):
+        if low < 0 or high >= 8 * memory.size:
             raise self._outside(view, 0, memory)
-        return places
+        first = low >> 3
+        return memory[first : (high >> 3) + 1], address - 8 * first
 
     def _outside(self, view: View, width: int, memory: Array) -> ExecutionError:
+        """What is said of a view that isn't all in its memory; a `width` of 0 bytes is one bit."""
         base, address, sizes, strides = view
-        last = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) * width + max(width, 1)
+        bits = 8 * width or 1
+        last = address + bits * (1 + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)))
         return ExecutionError(
-            f"bytes {address // 8} to {address // 8 + last} of {self._names[base]}, which has {memory.size}",
+            f"bytes {address // 8} to {-(-last // 8)} of {self._names[base]}, which has {memory.size}",
             code="execute-out-of-bounds",
             hint="the compiled kernel reaches past a tensor or a memory: a bound is missing, or is on the wrong axis",
         )
 
 
 def poisoned(size: int) -> Array:
-    """Bytes that are NaN as floats."""
-    return np.full(size, POISON, np.uint8)
-
-
-def _whole_bytes(places: NDArray[np.int64]) -> int | None:
-    """The first byte, where the bits are whole bytes one after another."""
-    count = len(places)
-    if count and count % 8 == 0 and places[0] % 8 == 0 and places[-1] - places[0] == count - 1:
-        return int(places[0]) >> 3
-    return None
+    """Bytes that nobody has written yet."""
+    return np.full(-(-size // 2), POISON, "<u2").view(np.uint8)[:size]
 
 
 def _from_bf16(bits: int) -> float:

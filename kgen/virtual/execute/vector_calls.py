@@ -1,4 +1,7 @@
-"""Templates of the vector unit (AscendNPU-IR, lib/Template/include/Vector): elementwise, reductions, broadcasts."""
+"""Templates of the vector unit, element by element (AscendNPU-IR, lib/Template/lib/Vector: Elementwise, CmpSel, Cast).
+
+Sizes of 1 are spread. Arithmetic is made in the element's own type, bf16's in fp32 and then rounded.
+"""
 
 from __future__ import annotations
 
@@ -8,91 +11,108 @@ from typing import Any
 
 import numpy as np
 
-from kgen.virtual.execute.elements import is_float, stored, widened
-from kgen.virtual.execute.memory import Array, CoreMemory
-from kgen.virtual.execute.move_calls import Handler, number_of, view_of
-from kgen.virtual.hivm.types import MemRef, Scalar, Type
+from kgen.virtual.execute.elements import WRAP, computed, is_float, saturated, stored, to_whole, widened
+from kgen.virtual.execute.errors import ExecutionError
+from kgen.virtual.execute.memory import STORAGE, Array, CoreMemory
+from kgen.virtual.execute.operands import Handler, element_names, is_vector_like, number_of, view_of
+from kgen.virtual.hivm.types import MemRef, Type
 from kgen.virtual.machine.protocol import Operand
+from kgen.virtual.machine.views import View
 from kgen.virtual.templates import Template
 
 _Two = Callable[[Array, Array], Array]
 _One = Callable[[Array], Array]
 
+_BITS_TWO: Mapping[str, _Two] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 _TWO: Mapping[str, _Two] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
+    "shl": np.left_shift, "shr": np.right_shift,
 }  # fmt: skip
 _ONE: Mapping[str, _One] = {
-    "exp": np.exp, "ln": np.log, "sqrt": np.sqrt, "abs": np.abs, "not": np.invert,
+    "exp": np.exp, "ln": np.log, "sqrt": np.sqrt, "abs": np.abs,
     "rec": lambda x: np.asarray(1, x.dtype) / x, "rsqrt": lambda x: np.asarray(1, x.dtype) / np.sqrt(x),
     "relu": lambda x: np.maximum(x, np.asarray(0, x.dtype)),
 }  # fmt: skip
 _COMPARE: Mapping[str, _Two] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
-_REDUCE: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+_AS_BITS: Mapping[str, str] = {"f32": "ui32", "f16": "ui16", "bf16": "ui16"}
 
 
 def vector_handler(template: Template, types: tuple[Type, ...]) -> Handler | None:
     """The meaning of a template of the vector unit, None for one that isn't known."""
     base = template.base
-    kinds = [t.element if isinstance(t, MemRef | Scalar) else "" for t in types]
-    if base.startswith("vcast"):
-        return _cast(kinds[0], kinds[1], base.endswith("_with_temp"))
+    kinds = element_names(types)
+    if match := re.fullmatch(r"vcast_to_with_(mode|temp|overflow(?:_no_size_align)?)", base):
+        return _cast(kinds[0], kinds[1], match[1])
     if match := re.fullmatch(r"vcmps?_(\w\w)", base):
         return _compare(match[1], kinds)
     if re.fullmatch(r"vsel_[vs][vs]", base):
         return _select(kinds)
     if match := re.fullmatch(r"v([a-z]+?)(_vs|_sv|_vv)?", base):
         return _elementwise(match[1], kinds, types)
-    if base.startswith("broadcast_scalar"):
-        return _fill(kinds[0], kinds[1])
-    if base.startswith("broadcast"):
-        return _spread(kinds[0])
-    if match := re.fullmatch(r"(?:enablevcg?_)?reduce_(sum|max|min|prod)_((?:[ra]\d?)+)", base):
-        return _reduce(match[1], match[2], kinds[0])
-    if base == "arange":
-        return _arange(kinds[0])
-    if base == "transpose_with_last_axis" and template.rank == 2:
-        return _transpose(kinds[0], (1, 0))
-    if base == "transpose_without_last_axis" and template.rank == 3:
-        return _transpose(kinds[0], (1, 0, 2))
-    if match := re.fullmatch(r"(cumsum|cumprod)_(a?)ra?(_reverse)?", base):
-        return _running(match[1], len(match[2]), bool(match[3]), kinds[0])
     return None
 
 
-def read(m: CoreMemory, operand: Operand, element: str) -> Array:
-    """An operand as numbers: a view's elements, or a scalar as an array of one in the type to compute with."""
-    if isinstance(operand, tuple):
-        return m.bits(operand) if element == "i1" else widened(m.array(operand, element), element)
-    kind = np.float32 if element == "bf16" else _compute(element)
-    return np.asarray(operand).astype(kind)
+def _reader(element: str, operand: Type) -> Callable[[CoreMemory, Operand], Any]:
+    """How an operand becomes numbers: a view's elements, or a scalar in the type to compute with."""
+    if not isinstance(operand, MemRef):
+        kind = computed(element)
+        return lambda m, x: np.asarray(x).astype(kind)
+    if element == "i1":
+        return lambda m, x: m.bits(view_of(x))
+    if element == "bf16":
+        return lambda m, x: widened(m.array(view_of(x), element), element)
+    return lambda m, x: m.array(view_of(x), element)
 
 
-def write(m: CoreMemory, target: View_, element: str, values: Array, mode: int = 0) -> None:
+def write(m: CoreMemory, target: View, element: str, values: Array) -> None:
     """Numbers to a view, rounded to its type."""
-    if 0 in target[2]:
-        return
     if element == "i1":
         m.put_bits(target, values)
     else:
-        there = m.array(target, element)
-        if values.shape != there.shape and values.size == there.size:
-            values = values.reshape(there.shape)
-        there[...] = stored(values, element, mode)
+        m.array(target, element)[...] = stored(values, element)
 
 
-View_ = tuple[Any, int, tuple[int, ...], tuple[int, ...]]
+def _elementwise(op: str, kinds: list[str], types: tuple[Type, ...]) -> Handler | None:
+    """One or two sources (the second may be a scalar), the target, scratch."""
+    element = kinds[0] if isinstance(types[0], MemRef) else kinds[1]
+    if op == "not" or op in _BITS_TWO:
+        element = _AS_BITS.get(element, element)
+    if op == "not" or op in _ONE:
+        return _single(np.invert if op == "not" else _ONE[op], element, types[0])
+    name = op[:-1] if op.endswith("s") and op[:-1] in _TWO else op
+    two = _BITS_TWO.get(name) or _TWO.get(name) or _division(name, element)
+    if two is None or len(types) < 3:
+        return None
+    return _double(two, element, types)
 
 
-def _compute(element: str) -> Any:
-    return {"f16": np.float16, "f32": np.float32, "f64": np.float64, "i1": np.bool_}.get(element) or np.dtype(
-        element.replace("ui", "u").replace("i", "int").replace("uint", "uint") if element != "index" else "int64"
-    )
+def _single(one: _One, element: str, source: Type) -> Handler:
+    read = _reader(element, source)
+
+    def run(m: CoreMemory, x: Sequence[Operand]) -> None:
+        with np.errstate(all="ignore"):
+            write(m, view_of(x[1]), element, one(read(m, x[0])))
+
+    return run
 
 
-def _divide(element: str) -> _Two:
+def _double(two: _Two, element: str, types: tuple[Type, ...]) -> Handler:
+    first, second = _reader(element, types[0]), _reader(element, types[1])
+
+    def run(m: CoreMemory, x: Sequence[Operand]) -> None:
+        with np.errstate(all="ignore"):
+            write(m, view_of(x[2]), element, two(first(m, x[0]), second(m, x[1])))
+
+    return run
+
+
+def _division(name: str, element: str) -> _Two | None:
+    if name == "mod":
+        return np.fmod
+    if name != "div":
+        return None
     if is_float(element):
         return np.divide
 
@@ -104,147 +124,80 @@ def _divide(element: str) -> _Two:
     return whole
 
 
-def _elementwise(op: str, kinds: list[str], types: tuple[Type, ...]) -> Handler | None:
-    """One or two sources (the second may be a scalar), the target, scratch."""
-    element = kinds[0] if isinstance(types[0], MemRef) else kinds[1]
-    name = op[:-1] if op.endswith("s") and op[:-1] in (*_TWO, "div", "mod") else op
-    if op in _ONE:
-        one, target = _ONE[op], kinds[1]
+def _cast(source: str, target: str, form: str) -> Handler | None:
+    """source, target, (scratch,) mode. From a mask: 0 or 1. The forms `_with_overflow` wrap, the others saturate.
 
-        def single(m: CoreMemory, x: Sequence[Operand]) -> None:
-            with np.errstate(all="ignore"):
-                write(m, view_of(x[1]), target, one(read(m, x[0], element)))
-
-        return single
-    two = _divide(element) if name == "div" else np.fmod if name == "mod" else _TWO.get(name)
-    if two is None or len(kinds) < 3:
+    The library has no scalar path for bf16, nor from fp32 to fp16: it leaves the target as it was, or traps, where an
+    operand isn't aligned. Here that is an error.
+    """
+    if (form == "temp") != (source == "i1") or target == "i1":
         return None
-    binary: _Two = two
-    result = kinds[2]
-
-    def double(m: CoreMemory, x: Sequence[Operand]) -> None:
-        with np.errstate(all="ignore"):
-            write(m, view_of(x[2]), result, binary(read(m, x[0], element), read(m, x[1], element)))
-
-    return double
-
-
-def _cast(source: str, target: str, scratch: bool) -> Handler:
-    """source, target, (scratch,) mode. From a mask: 0 or 1."""
+    convert = _conversion(source, target, wraps=form.startswith("overflow"))
+    fast_only = "bf16" in (source, target) or (source, target) == ("f32", "f16")
+    bits = [1 if e == "i1" else 8 * STORAGE[e].itemsize for e in (source, target)]
 
     def run(m: CoreMemory, x: Sequence[Operand]) -> None:
-        mode = int(number_of(x[-1]))
-        values = read(m, x[0], source)
-        if source == "i1":
-            values = values.astype(np.float32 if is_float(target) else np.int32)
-        elif is_float(target) and not is_float(source):
-            values = values.astype(np.float64)
-            values = values.astype(np.float32) if target in ("f32", "bf16") else values
-        write(m, view_of(x[1]), target, values, mode)
+        views = view_of(x[0]), view_of(x[1])
+        if 0 in views[0][2]:
+            return
+        if fast_only and not all(is_vector_like(v, b) for v, b in zip(views, bits, strict=True)):
+            raise ExecutionError(
+                "a cast of operands that aren't aligned to 32 bytes: the device's library doesn't make it",
+                code="execute-cast",
+                hint="let the tile's rows begin at multiples of 32 bytes",
+            )
+        values = m.bits(views[0]) if source == "i1" else m.array(views[0], source)
+        written = m.array(views[1], target)
+        written[...] = convert(values, int(number_of(x[-1]))).reshape(written.shape)
 
     return run
+
+
+def _conversion(source: str, target: str, *, wraps: bool) -> Callable[[Array, int], Array]:
+    """Stored elements to stored elements by a mode."""
+    kind = STORAGE[target]
+    if source == "i1":
+        numbers = np.dtype(np.float32) if is_float(target) else kind
+        return lambda values, mode: stored(values.astype(numbers), target)
+    if is_float(source) and source == target:
+        return lambda values, mode: stored(to_whole(widened(values, source), mode), target)
+    if is_float(source) or is_float(target):
+        return lambda values, mode: stored(widened(values, source), target, mode)
+    return lambda values, mode: values.astype(kind) if wraps or mode == WRAP else saturated(values, kind)
 
 
 def _compare(op: str, kinds: list[str]) -> Handler | None:
     """Two sources, the second may be a scalar; a mask of bits."""
-    if op not in _COMPARE:
+    element = kinds[0]
+    if op not in _COMPARE or element == "i1" or kinds[2] != "i1":
         return None
-    compare, element = _COMPARE[op], kinds[0]
-    return lambda m, x: m.put_bits(view_of(x[2]), compare(read(m, x[0], element), read(m, x[1], element)))
+    compare = _COMPARE[op]
+    kind = computed(element)
+
+    def run(m: CoreMemory, x: Sequence[Operand]) -> None:
+        first, second = (
+            widened(m.array(o, element), element) if isinstance(o, tuple) else np.asarray(o).astype(kind) for o in x[:2]
+        )
+        m.put_bits(view_of(x[2]), compare(first, second))
+
+    return run
 
 
-def _select(kinds: list[str]) -> Handler:
-    """condition, where true, where false, target, scratch. The condition is a mask of bits."""
+def _select(kinds: list[str]) -> Handler | None:
+    """condition, where true, where false, target, scratch. The condition is a mask of bits, typed i1 or i8."""
     element = kinds[3]
+    if element == "i1" or kinds[0] not in ("i1", "i8"):
+        return None
+    packed = kinds[0] == "i8"
+    kind = computed(element)
 
     def run(m: CoreMemory, x: Sequence[Operand]) -> None:
-        values = np.where(m.bits(view_of(x[0])), read(m, x[1], kinds[1]), read(m, x[2], kinds[2]))
-        write(m, view_of(x[3]), element, values)
-
-    return run
-
-
-def _fill(source: str, element: str) -> Handler:
-    """value, target."""
-
-    def run(m: CoreMemory, x: Sequence[Operand]) -> None:
-        target = view_of(x[1])
-        write(m, target, element, np.broadcast_to(read(m, x[0], source), target[2]))
-
-    return run
-
-
-def _spread(element: str) -> Handler:
-    """source with sizes of 1, target."""
-
-    def run(m: CoreMemory, x: Sequence[Operand]) -> None:
-        target = view_of(x[1])
-        write(m, target, element, np.broadcast_to(read(m, x[0], element), target[2]).copy())
-
-    return run
-
-
-def _reduce(op: str, axes: str, element: str) -> Handler:
-    """source, target, scratch, initial value. `ra` reduces the first axis of two, and so on.
-
-    Sums are made by halves, as the templates make them.
-    """
-    over = tuple(i for i, letter in enumerate(re.findall(r"[ra]\d?", axes)) if letter[0] == "r")
-
-    def run(m: CoreMemory, x: Sequence[Operand]) -> None:
-        values = read(m, x[0], element)
-        with np.errstate(all="ignore"):
-            for axis in reversed(over):
-                values = _halved(_REDUCE[op], np.moveaxis(values, axis, 0))
-        target = view_of(x[1])
-        write(m, target, element, values.reshape(target[2]))
-
-    return run
-
-
-def _halved(op: Any, values: Array) -> Array:
-    """Reduce the first axis: the upper half onto the lower, again and again."""
-    while len(values) > 1:
-        half = len(values) // 2
-        rest = values[2 * half :]
-        values = op(values[:half], values[half : 2 * half])
-        if len(rest):
-            values = np.concatenate([op(values[:1], rest), values[1:]])
-    last: Array = values[0]
-    return last
-
-
-def _arange(element: str) -> Handler:
-    """target, offset, a step for each axis."""
-
-    def run(m: CoreMemory, x: Sequence[Operand]) -> None:
-        target = view_of(x[0])
-        values = np.full(target[2], int(number_of(x[1])), np.int64)
-        for axis, step in enumerate(x[2:]):
-            shape = [-1 if a == axis else 1 for a in range(len(target[2]))]
-            values = values + (np.arange(target[2][axis]) * int(number_of(step))).reshape(shape)
-        write(m, target, element, values.astype(np.float32) if is_float(element) else values)
-
-    return run
-
-
-def _transpose(element: str, order: tuple[int, ...]) -> Handler:
-    """source, target."""
-
-    def run(m: CoreMemory, x: Sequence[Operand]) -> None:
-        m.array(view_of(x[1]), element)[...] = m.array(view_of(x[0]), element).transpose(order).copy()
-
-    return run
-
-
-def _running(op: str, axis: int, reverse: bool, element: str) -> Handler:
-    """source, target: one row after another."""
-    accumulate = np.add.accumulate if op == "cumsum" else np.multiply.accumulate
-
-    def run(m: CoreMemory, x: Sequence[Operand]) -> None:
-        values = read(m, x[0], element)
-        turned = np.flip(values, axis) if reverse else values
-        result = accumulate(turned, axis=axis, dtype=values.dtype)
-        write(m, view_of(x[1]), element, np.flip(result, axis) if reverse else result)
+        condition, target = view_of(x[0]), view_of(x[3])
+        if packed:
+            condition = condition[0], condition[1], target[2], (1,)
+        first, second = (
+            m.array(o, element) if isinstance(o, tuple) else stored(np.asarray(o).astype(kind), element) for o in x[1:3]
+        )
+        m.array(target, element)[...] = np.where(m.bits(condition), first, second)
 
     return run
