@@ -10,8 +10,8 @@ from kgen.virtual.hivm.errors import HivmError
 _NESTED = r"(?:[^<>\n-]|->|-(?!>)"  # what may stand in angle brackets; the arrow of a map is no bracket
 _MEMREF = rf"memref<{_NESTED}|<{_NESTED}|<{_NESTED})*>)*>)*>"
 _TOKEN = re.compile(
-    rf"""(?P<skip>[ \t\r\n]+|//[^\n]*)
-    |(?P<value>%[A-Za-z0-9_$.-]+(?:\#\d+)?)
+    rf"""[ \t\r\n]*(?:
+    (?P<value>%[A-Za-z0-9_$.-]+(?:\#\d+)?)
     |(?P<memref>{_MEMREF})
     |(?P<word>[A-Za-z_][\w$.]*)
     |(?P<number>0x[0-9A-Fa-f]+|-?\d+\.\d*(?:[eE][-+]?\d+)?|-?\d+)
@@ -19,6 +19,7 @@ _TOKEN = re.compile(
     |(?P<symbol>@(?:[\w$.-]+|"[^"\n]*"))
     |(?P<alias>[\#!^][\w$.]+)
     |(?P<string>"(?:[^"\\\n]|\\.)*")
+    |(?P<skip>//[^\n]*|\Z))
     """,
     re.VERBOSE,
 )
@@ -47,12 +48,13 @@ class Tokens:
             if match.start() != end:
                 break
             end = match.end()
-            kind = match.lastgroup
+            kind = match.lastgroup or "skip"
             if kind != "skip":
-                kinds.append(kind or "")
-                texts.append(match.group())
-                starts.append(match.start())
+                kinds.append(kind)
+                texts.append(match[kind])
+                starts.append(match.start(kind))
         if end != len(text):
+            end += len(text[end:]) - len(text[end:].lstrip(" \t\r\n"))
             raise HivmError(f"unreadable text {text[end : end + 40]!r}", self.line(end))
         kinds.append("end")
         texts.append("")
