@@ -90,7 +90,9 @@ class CompiledKernels:
             self._prepared[key] = prepare(result.final_ir, self._sizes)
         whole = (*grid, 1, 1, 1)
         arguments = tuple(_argument(name, value) for name, value in values.items())
-        self._prepared[key].run(Launch((whole[0], whole[1], whole[2]), arguments))
+        report = self._prepared[key].run(Launch((whole[0], whole[1], whole[2]), arguments))
+        if report.faults:
+            raise RuntimeError(f"{function}: {report.faults}")
 
 
 class _StandIn:

@@ -28,9 +28,10 @@ def kgen(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.fixture(scope="module")
-def needs_toolchain() -> None:
+def needs_toolchain() -> dict[str, str]:
+    """How a command with another home finds the tool chain."""
     try:
-        find_toolchain()
+        return {"KGEN_TOOLCHAIN": str(find_toolchain().python.parent.parent)}
     except KgenError as error:
         if os.environ.get("KGEN_REQUIRE_TOOLCHAIN") == "1":
             pytest.fail(f"KGEN_REQUIRE_TOOLCHAIN=1, and {error.message}")
@@ -38,9 +39,10 @@ def needs_toolchain() -> None:
 
 
 @pytest.fixture(scope="module")
-def needs_peers(needs_toolchain: None) -> None:
+def needs_peers(needs_toolchain: dict[str, str]) -> dict[str, str]:
+    """How it finds the peers as well."""
     try:
-        find_peers()
+        return {**needs_toolchain, "KGEN_PEERS": str(find_peers().parent.parent)}
     except KgenError as error:
         if os.environ.get("KGEN_REQUIRE_PEERS") == "1":
             pytest.fail(f"KGEN_REQUIRE_PEERS=1, and {error.message}")
@@ -98,7 +100,7 @@ def test_bench_names_the_mistake_and_the_next_step(arguments: list[str], told: s
 
 
 @pytest.mark.toolchain
-def test_bench_without_the_peers_says_how_to_make_them(needs_toolchain: None, tmp_path: Path) -> None:
+def test_bench_without_the_peers_says_how_to_make_them(needs_toolchain: dict[str, str], tmp_path: Path) -> None:
     done = kgen("bench", SPEC, KGEN_PEERS=str(tmp_path))
     assert done.returncode == 2
     assert "kgen doctor --fix --peers" in done.stderr
@@ -114,11 +116,11 @@ def test_verify_names_an_unknown_level() -> None:
 
 
 @pytest.mark.toolchain
-def test_trace_prints_times_and_writes_what_was_asked(needs_toolchain: None, tmp_path: Path) -> None:
+def test_trace_prints_times_and_writes_what_was_asked(needs_toolchain: dict[str, str], tmp_path: Path) -> None:
     trace, picture = tmp_path / "t.json", tmp_path / "m.svg"
     done = kgen(
         "trace", SPEC, "chunk_fwd_o", "--shape", "T=1024,H=4,HV=8", "--out", str(trace), "--picture", str(picture),
-        KGEN_HOME=str(tmp_path),
+        **{"KGEN_HOME": str(tmp_path), **needs_toolchain},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "modelled" in done.stdout and "UB" in done.stdout
@@ -137,12 +139,12 @@ def test_trace_prints_times_and_writes_what_was_asked(needs_toolchain: None, tmp
 
 
 @pytest.mark.toolchain
-def test_trace_as_json_and_more_rows_take_longer(needs_toolchain: None, tmp_path: Path) -> None:
+def test_trace_as_json_and_more_rows_take_longer(needs_toolchain: dict[str, str], tmp_path: Path) -> None:
     times = []
     for rows_ in (1024, 4096):
         done = kgen(
             "trace", SPEC, "chunk_delta_h", "--shape", f"T={rows_},H=4,HV=8", "--json",
-            KGEN_HOME=str(tmp_path),
+            **{"KGEN_HOME": str(tmp_path), **needs_toolchain},
         )  # fmt: skip
         (row,) = rows(done)
         assert row["verdict"] == "fits" and row["shape"]["T"] == rows_
@@ -154,31 +156,35 @@ def test_trace_as_json_and_more_rows_take_longer(needs_toolchain: None, tmp_path
 
 
 @pytest.mark.toolchain
-def test_compile_rows_have_modelled_times_and_keep_them(needs_toolchain: None, tmp_path: Path) -> None:
+def test_compile_rows_have_modelled_times_and_keep_them(needs_toolchain: dict[str, str], tmp_path: Path) -> None:
     command = ("compile", SPEC, "--kernel", "chunk_scaled_dot_kkt", "--json")
-    first = rows(kgen(*command, KGEN_HOME=str(tmp_path)))
-    assert first == rows(kgen(*command, KGEN_HOME=str(tmp_path)))
+    first = rows(kgen(*command, **{"KGEN_HOME": str(tmp_path), **needs_toolchain}))
+    assert first == rows(kgen(*command, **{"KGEN_HOME": str(tmp_path), **needs_toolchain}))
     assert all(r["modelled_us"] > 0 and r["modelled_bound"] in ("core", "hbm", "l2") for r in first)
     assert all(r["unknown_operations"] == {} for r in first)
-    without = rows(kgen(*command, "--no-model", KGEN_HOME=str(tmp_path)))
+    without = rows(kgen(*command, "--no-model", **{"KGEN_HOME": str(tmp_path), **needs_toolchain}))
     assert [r["modelled_us"] for r in without] == [None] * len(first)
     assert [r["ub_bytes"] for r in without] == [r["ub_bytes"] for r in first]
 
 
 @pytest.mark.toolchain
-def test_a_full_disk_under_the_cache_costs_only_the_cache(needs_toolchain: None, tmp_path: Path) -> None:
+def test_a_full_disk_under_the_cache_costs_only_the_cache(needs_toolchain: dict[str, str], tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.write_text("a file where the cache's folder would be", encoding="utf-8")
-    done = kgen("trace", SPEC, "chunk_local_cumsum", "--shape", "T=64", "--json", KGEN_HOME=str(home))
+    done = kgen(
+        "trace", SPEC, "chunk_local_cumsum", "--shape", "T=64", "--json", **{"KGEN_HOME": str(home), **needs_toolchain}
+    )
     (row,) = rows(done)
     assert row["modelled_us"] > 0
 
 
 @pytest.mark.toolchain
 @pytest.mark.slow
-def test_bench_compares_both_sides(needs_peers: None, tmp_path: Path) -> None:
+def test_bench_compares_both_sides(needs_peers: dict[str, str], tmp_path: Path) -> None:
     shape = ("--shape", "B=1,T=1024,H=4,HV=8,K=128,V=128")
-    found = rows(kgen("bench", SPEC, "--against", "fla", *shape, "--json", KGEN_HOME=str(tmp_path)))
+    found = rows(
+        kgen("bench", SPEC, "--against", "fla", *shape, "--json", **{"KGEN_HOME": str(tmp_path), **needs_peers})
+    )
     stages = [r["kernel"] for r in found]
     assert stages[-1] == "total" and len(stages) == len(set(stages)) > 5
     for r in found:
@@ -189,14 +195,16 @@ def test_bench_compares_both_sides(needs_peers: None, tmp_path: Path) -> None:
         parts = [r for r in found[:-1] if r[f"{side}_us"] is not None]
         assert total[f"{side}_us"] == pytest.approx(sum(r[f"{side}_us"] for r in parts))
         assert total["launches"][side] == sum(r["launches"][side] for r in found[:-1])
-    text = kgen("bench", SPEC, "--against", "fla", *shape, KGEN_HOME=str(tmp_path))
+    text = kgen("bench", SPEC, "--against", "fla", *shape, **{"KGEN_HOME": str(tmp_path), **needs_peers})
     assert "every time is modelled" in text.stdout
 
 
 @pytest.mark.toolchain
 @pytest.mark.slow
-def test_every_total_survives_every_constant(needs_peers: None, tmp_path: Path) -> None:
-    done = kgen("bench", SPEC, "--against", "fla", "--sensitivity", "--json", KGEN_HOME=str(tmp_path))
+def test_every_total_survives_every_constant(needs_peers: dict[str, str], tmp_path: Path) -> None:
+    done = kgen(
+        "bench", SPEC, "--against", "fla", "--sensitivity", "--json", **{"KGEN_HOME": str(tmp_path), **needs_peers}
+    )
     totals = [r for r in rows(done) if r["kernel"] == "total"]
     assert len({r["shape"] for r in totals}) == 5
     assert len({(r["constant"], r["factor"]) for r in totals}) * 5 == len(totals)

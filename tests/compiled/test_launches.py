@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kgen.errors import KgenError
 from kgen.pipeline import planned, read
 from kgen.search.bench import launch_of as captured_launch
 from kgen.search.launches import Shape, launch_of
 from kgen.search.trace import TraceRequest, choose
 from kgen.search.variants import everything
 from kgen.virtual.launch import Buffer, Launch
-from kgen.virtual.peers import Capture, find_peers
+from kgen.virtual.peers import Capture
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LENGTHS = (1000, 64, 700, 1, 257)
 SHAPES = [
     Shape(1, 4096), Shape(2, 100), Shape(3, 64), Shape(1, 7), Shape(1, sum(LENGTHS), LENGTHS),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def capture() -> Iterator[Capture]:
-    """A capture in the peers' environment; without one, tests are skipped unless KGEN_REQUIRE_PEERS=1."""
-    try:
-        find_peers()
-    except KgenError as error:
-        if os.environ.get("KGEN_REQUIRE_PEERS") == "1":
-            pytest.fail(f"KGEN_REQUIRE_PEERS=1, and {error.message}: {error.hint}")
-        pytest.skip(f"{error.message} ({error.hint})")
-    with Capture() as found:
-        yield found
 
 
 def told(launch: Launch) -> tuple[object, ...]:

@@ -6,19 +6,17 @@ Every modelled time lies within 0.6 to 1.2 of the measured one, and every pair i
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kgen.errors import KgenError
 from kgen.search.bench import launch_of
 from kgen.spec.targets import load_target
 from kgen.virtual import Compiler, LinalgRequest, Toolchain
 from kgen.virtual.hivm import parse_module
 from kgen.virtual.launch_options import compiler_flags
-from kgen.virtual.peers import Capture, CapturedLaunch, find_peers
+from kgen.virtual.peers import Capture, CapturedLaunch
 from kgen.virtual.timeline import Costs, Timeline, model
 
 CONV = {"B": 1, "T": 8192, "D": 4096, "W": 4}
@@ -34,19 +32,6 @@ CASES: dict[str, tuple[str, dict[str, Any], int, float]] = {
     "state bwd D128 BV64": ("chunk_gated_delta_rule_bwd_dhu", {**STATE, "D": 128, "BV": 64}, 0, 6200),
     "state bwd D128 BV128": ("chunk_gated_delta_rule_bwd_dhu", {**STATE, "D": 128, "BV": 128}, 0, 3300),
 }
-
-
-@pytest.fixture(scope="module")
-def capture() -> Iterator[Capture]:
-    """A capture in the peers' environment; without one, tests are skipped unless KGEN_REQUIRE_PEERS=1."""
-    try:
-        find_peers()
-    except KgenError as error:
-        if os.environ.get("KGEN_REQUIRE_PEERS") == "1":
-            pytest.fail(f"KGEN_REQUIRE_PEERS=1, and {error.message}: {error.hint}")
-        pytest.skip(f"{error.message} ({error.hint})")
-    with Capture() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

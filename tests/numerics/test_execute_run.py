@@ -57,7 +57,7 @@ def test_every_block_does_its_own_part_and_flags_match() -> None:
     x, y, launch = tensors(5)
     report = prepare(function("k", "AIV", lines), SIZES).run(launch)
     np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
-    assert not report.unmatched and not report.left
+    assert not report.unmatched and not report.left and not report.faults
 
 
 def test_what_nobody_loaded_is_poison_in_each_block() -> None:
@@ -71,6 +71,9 @@ def test_a_wait_that_nobody_answers_and_flags_that_nobody_waits_for() -> None:
     report = prepare(function("k", "AIV", lines), SIZES).run(tensors(2)[2])
     assert report.unmatched == {"MTE2 -> V event 0": 2}
     assert report.left == {"V -> MTE3 event 1": 4}  # a block: one lost under the second, one over at the end
+    assert report.faults == (
+        "flags waited for and never set: MTE2 -> V event 0 (2); flags set and not waited for: V -> MTE3 event 1 (4)"
+    )
 
 
 def test_a_flag_of_another_event_or_pair_of_pipes_does_not_match() -> None:

@@ -43,6 +43,16 @@ class Report:
     left: Counter[str] = field(default_factory=Counter)  # flags set and never waited for, twice or at the end
     unknown: Counter[str] = field(default_factory=Counter)  # operations without a meaning here
 
+    @property
+    def faults(self) -> str:
+        """Flags that don't match, with their counts, or nothing: the cores would hang or run into each other."""
+        kinds = {"waited for and never set": self.unmatched, "set and not waited for": self.left}
+        return "; ".join(
+            f"flags {kind}: " + ", ".join(f"{name} ({count})" for name, count in sorted(found.items()))
+            for kind, found in kinds.items()
+            if found
+        )
+
 
 class Execution:
     """A kernel made ready to run; `run` may be called for many launches."""
