@@ -300,7 +300,7 @@ def bench(
         _print_json(listed)
     else:
         _bench_table(listed)
-    if any(r["problems"] and r["ours_us"] is None for r in listed if r["kernel"] == "total"):
+    if any(r["ratio"] is None for r in listed if r["kernel"] == "total"):
         raise typer.Exit(1)
 
 
@@ -459,7 +459,7 @@ def _sensitivity(found: list[dict[str, Any]], as_json: bool) -> None:
             known = [x for x in ratios if x is not None]
             span = f"{min(known):.2f} to {max(known):.2f}" if known else "unknown"
             typer.echo(f"{shape}: total ratio {span} over {len(ratios)} changes, {len(ratios) - len(known)} unknown")
-    if any(r["flips"] for r in found if r["kernel"] == "total"):
+    if any(r["flips"] or r["ratio_changed"] is None for r in found if r["kernel"] == "total"):
         raise typer.Exit(1)
 
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import kgen.virtual
 from kgen.errors import KgenError
 from kgen.virtual.cache import ResultCache, content_key
 from kgen.virtual.hivm import parse_module
 from kgen.virtual.launch import Launch
 from kgen.virtual.timeline import Costs, Timeline, evaluate, record
-
-MODEL = 1  # raise when the timeline's rules change, so that remembered times are made again
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,8 @@ def model_text(text: str, launch: Launch, costs: Sequence[Costs]) -> list[Modell
         return [summary(evaluate(recording, each)) for each in costs]
     except KgenError as error:
         return [Modelled(None, problem=error.message)] * len(costs)
+    except (RecursionError, MemoryError) as error:
+        return [Modelled(None, problem=f"the model ran out of room: {type(error).__name__}")] * len(costs)
 
 
 def summary(timeline: Timeline) -> Modelled:
@@ -109,11 +110,20 @@ def _launch_text(launch: Launch) -> str:
 
 
 @functools.cache
+def _rules() -> str:
+    """A hash of the code that makes a time of an IR: remembered times are of these rules."""
+    virtual = Path(kgen.virtual.__file__).parent
+    parts = ("hivm", "machine", "timeline")
+    files = [*(f for part in parts for f in (virtual / part).glob("*.py")), virtual / "templates.py"]
+    return content_key({f.name: f.read_text(encoding="utf-8") for f in sorted(files)})
+
+
+@functools.cache
 def _costs_parts(costs: Costs) -> dict[str, Any]:
     return asdict(costs)
 
 
 def _key(compiled: str, launch: Launch, costs: Costs) -> str:
     return content_key(
-        {"model": MODEL, "compiled": compiled, "launch": _launch_text(launch), "costs": _costs_parts(costs)}
+        {"model": _rules(), "compiled": compiled, "launch": _launch_text(launch), "costs": _costs_parts(costs)}
     )

@@ -916,3 +916,23 @@ def test_bf16_is_the_nearest_with_ties_to_even() -> None:
         short, long = abs(real(bits) - real(below)), abs(real(above) - real(bits))
         expected = below if short < long or (short == long and not below >> 16 & 1) else above
         assert same(compute("arith.truncf", "f32", real(bits), to="bf16"), real(expected)), hex(bits)
+
+
+# ------------------------------------------------------------ loops without an end
+
+
+def test_a_loop_that_would_not_end_is_an_error_for_people() -> None:
+    """Bounds that come from memory may be anything."""
+    count = program(
+        ["%z = arith.constant 0 : i64", "%o = arith.constant 1 : i64", "scf.for %i = %z to %n step %o : i64 {", "}"],
+        "%n: i64",
+    )
+    assert list(count.start(1000)) == []
+    with pytest.raises(KgenError, match="more than") as caught:
+        list(count.start(1 << 40))
+    assert caught.value.code == "loop-endless"
+    forever = program(
+        ["scf.while : () -> () {", "%t = arith.constant true", "scf.condition(%t)", "} do {", "scf.yield", "}"]
+    )
+    with pytest.raises(KgenError, match="more than"):
+        list(forever.start())

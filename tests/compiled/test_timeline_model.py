@@ -572,6 +572,25 @@ def test_the_vector_cores_know_which_they_are() -> None:
     assert [sum(isinstance(event, Barrier) for event in events) for events in met] == [0, 2, 1]
 
 
+def test_a_cross_core_flag_may_stand_for_every_pipe() -> None:
+    """It comes when the slowest of them is done."""
+    after = [flag("wait", "CUBE", "ALL", 2), flag("set", "VECTOR", "V", 3)]
+    before = [flag("set", "CUBE", "ALL", 2), flag("wait", "VECTOR", "V", 3)]
+    slow = model(mixed([*mma(16, 16, 16), *before], after), launch(), COSTS)
+    alone = model(mixed([*mma(16, 16, 16), flag("set", "CUBE", "M", 2), before[1]], after), launch(), COSTS)
+    assert slow.core_us == alone.core_us
+
+
+def test_a_kernel_for_vector_cores_alone_has_one_part() -> None:
+    lines = [
+        "%n = hivm.hir.get_sub_block_num -> i64", "%z = arith.constant 0 : i64", "%o = arith.constant 1 : i64",
+        "scf.for %i = %z to %n step %o : i64 {", "hivm.hir.pipe_barrier[<PIPE_V>]", "}",
+    ]  # fmt: skip
+    recording = record(vector(*lines), launch(), COSTS)
+    (trace,) = recording.classes[0]
+    assert sum(isinstance(recording.table.events[e], Barrier) for e in trace.events) == 1
+
+
 def test_a_deadlock_is_an_error_for_people() -> None:
     module = mixed([flag("wait", "VECTOR", "V", 1)], [flag("set", "VECTOR", "V", 2)])
     with pytest.raises(KgenError) as caught:

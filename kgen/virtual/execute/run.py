@@ -260,7 +260,7 @@ class _Core:
         if query.name == "get_block_num":
             return lambda: self._execution.launch.blocks
         if query.name == "get_sub_block_num":
-            return lambda: 2
+            return lambda: 2 if self._function.mixed else 1
         note = self.bind_unknown(site, f"hivm.hir.{query.name}")
 
         def unknown() -> int:

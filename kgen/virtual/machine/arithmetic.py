@@ -8,6 +8,7 @@ import struct
 from kgen.virtual.hivm.floats import ROUND, round_bf16, round_f16, round_f32
 from kgen.virtual.hivm.nodes import Arith
 from kgen.virtual.hivm.types import ELEMENT_BITS, Scalar
+from kgen.virtual.machine.endless import counted
 
 _F32 = struct.Struct("<f")
 _F16 = struct.Struct("<e")
@@ -93,13 +94,6 @@ def _whole(x: float, bits: int, signed: bool) -> int:
     return value - (1 << bits) if value >> (bits - 1) == 1 else value
 
 
-def _range(lower: int, upper: int, step: int) -> range:
-    """A loop's counts; a step of 0 is a division by zero, as the hardware's count of iterations would be."""
-    if step == 0:
-        raise ZeroDivisionError
-    return range(lower, upper, step)
-
-
 def _floor(x: float) -> float:
     return float(math.floor(x)) if math.isfinite(x) else x
 
@@ -118,7 +112,7 @@ NAMESPACE: dict[str, object] = {
     "_divf": _divf, "_sqrt": _sqrt, "_min_number": _number_minimum, "_max_number": _number_maximum,
     "_min_nan": _nan_minimum, "_max_nan": _nan_maximum, "_unordered": _unordered,
     "_round_f32": round_f32, "_round_f16": round_f16, "_round_bf16": round_bf16, "_fabs": math.fabs,
-    "_floor": _floor, "_ceil": _ceil, "_whole": _whole, "_range": _range,
+    "_floor": _floor, "_ceil": _ceil, "_whole": _whole, "_range": counted,
 }  # fmt: skip
 
 FREE = frozenset({"index_cast", "index_castui", "extsi", "extui", "trunci", "select", "bitcast", "extf"})

@@ -16,6 +16,7 @@ from kgen.virtual.hivm.affine import AffineExpr, AffineMap, Binary
 from kgen.virtual.hivm.errors import HivmError
 from kgen.virtual.hivm.types import MemRef
 from kgen.virtual.machine import arithmetic
+from kgen.virtual.machine.endless import turns
 from kgen.virtual.machine.lost import lost_values
 from kgen.virtual.machine.protocol import Machine, Operand, Scalars, Site
 from kgen.virtual.machine.view_code import ViewCode
@@ -152,7 +153,8 @@ class _Writer:
         self._let([inner for inner, _ in o.carried], [initial for _, initial in o.carried])
         variable = self._new(o.variable)
         lower, upper, step = self._all((o.lower, o.upper, o.step))
-        counts = "range" if self.views.fixed(o.step) else "_range"
+        known = self.views.fixed(o.step) and None not in (self.views.fixed(o.lower), self.views.fixed(o.upper))
+        counts = "range" if known else "_range"
         self._emit(f"for {variable} in {counts}({lower}, {upper}, {step}):")
         mark = self._machine.bind_iteration(self._depth)
         self._indent += 1
@@ -177,6 +179,7 @@ class _Writer:
             self.views.same(inner, initial)
         self._let([inner for inner, _ in o.carried], [initial for _, initial in o.carried])
         self._emit("while 1:")
+        self._emit(f"    {self._keep(turns())}()")
         *before, condition = o.before
         if not isinstance(condition, n.Condition):
             raise HivmError("a while loop without a condition", o.line)

@@ -97,7 +97,9 @@ class Core:
         self.ready[step.pipe] = self.done[step.pipe] = self.clock
 
     def given(self, pipe: int) -> int:
-        """When all that a pipe was given so far is finished."""
+        """When all that a pipe was given so far is finished; of `ALL`, every pipe."""
+        if pipe == ALL:
+            return max(self.given(each) for each in range(_PIPES))
         return max(self.done[pipe], self.ready[pipe], self.clock) if pipe != S else self.clock
 
     def set(self, step: Step) -> None:

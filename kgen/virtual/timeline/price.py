@@ -80,7 +80,8 @@ class Prices:
         if isinstance(event, CrossFlag):
             latency = ticks(costs.cross_core_flag_cycles)
             kind = CROSS_SET if event.set else CROSS_WAIT
-            return Step(kind, scalar, PIPE[event.pipe], latency=latency, number=event.flag)
+            pipe = ALL if event.pipe == "ALL" else PIPE[event.pipe]
+            return Step(kind, scalar, pipe, latency=latency, number=event.flag)
         raise KgenBug(f"no price for {event!r}")
 
     def _issue(self, number: int, event: Issue) -> Step:

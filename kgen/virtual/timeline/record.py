@@ -58,6 +58,7 @@ class Recorder:
         self._cuts: list[list[int]] = [[] for _ in range(CUTS)]
         self._lines: OrderedDict[tuple[Base, int], None] = OrderedDict()
         self._core = function.core or "aiv"
+        self._subs = 2 if function.mixed else 1
         self.block = 0
         self.sub = 0
         self._arguments = arguments_of(function, launch)
@@ -212,7 +213,7 @@ class Recorder:
         if query.name == "get_block_num":
             return lambda: self._launch.blocks
         if query.name == "get_sub_block_num":
-            return lambda: 2
+            return lambda: self._subs
         note = self.bind_unknown(site, f"hivm.hir.{query.name}")
 
         def unknown() -> int:
