@@ -95,7 +95,7 @@ def summary(timeline: Timeline) -> Modelled:
     """A timeline as a row has it."""
     return Modelled(
         timeline.us, timeline.bound, timeline.core_us, timeline.hbm_us, timeline.l2_us, timeline.unknown,
-        timeline.warnings,
+        timeline.warnings, "; ".join(f"what is done hangs on an integer ({what})" for what in timeline.undecided),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from kgen.spec.targets import load_target, target_names
 from kgen.virtual.hivm import parse_module
 from kgen.virtual.hivm.nodes import Module, Place
 from kgen.virtual.launch import Buffer, Launch
+from kgen.virtual.machine.decisive import decisive_loads
 from kgen.virtual.timeline import Costs, Timeline, evaluate, model, record
 from kgen.virtual.timeline.engine import Block
 from kgen.virtual.timeline.events import Access, Barrier, Issue
@@ -529,11 +530,62 @@ def test_loops_follow_the_tables_of_a_launch() -> None:
     assert issued == [0, 5, 2]
 
 
-def test_an_integer_that_nobody_gave_is_noted() -> None:
+def test_there_is_no_time_where_what_is_done_hangs_on_an_integer_that_nobody_gave() -> None:
     found = model(table_kernel(), launch(Buffer("p", "i32", 3), blocks=3), COSTS)
-    assert [w for w in found.warnings if "data-dependent" in w and "i32 read from global memory" in w]
+    assert (found.us, found.undecided, found.unknown) == (None, ("i32 read from global memory",), {})
+    assert "i32 read from global memory" in "\n".join(timeline_text(found))
     short = model(table_kernel(), launch(Buffer("p", "i32", 1, values=(1,)), blocks=3), COSTS)
-    assert [w for w in short.warnings if "data-dependent" in w]
+    assert short.us is None
+
+
+TILE = typed("64", space=UB)
+
+
+@pytest.mark.parametrize(
+    ("lines", "decides"),
+    [
+        (["scf.for %i = %c0 to %n step %c1 : i32 {", "}"], True),
+        (["%x = arith.addi %n, %c1 : i32", "%y = affine.max #map(%x)", "scf.for %i = %c0 to %y step %c1 : i32 {", "}"],
+         True),
+        (["%t = arith.cmpi sgt, %n, %c1 : i32", "scf.if %t {", "}"], True),
+        (["%r = scf.for %i = %c0 to %c1 step %c1 iter_args(%a = %c0) -> (i32) : i32 {", "scf.yield %n : i32", "}",
+          "scf.for %i = %c0 to %r step %c1 : i32 {", "}"], True),
+        (["%x = arith.index_cast %n : i32 to index",
+          f"%s = memref.subview %u[0] [%x] [1] : {TILE} to {typed('?', strides='1', space=UB)}"], True),
+        (["%x = arith.index_cast %n : i32 to index",
+          f"%s = memref.subview %u[%x] [8] [1] : {TILE} to {typed('8', strides='1', space=UB)}"], False),
+        (["%x = arith.addi %n, %c1 : i32"], False),
+    ],
+)  # fmt: skip
+def test_which_integers_decide(lines: list[str], decides: bool) -> None:
+    kind = typed("?", "i32")
+    found = parse_module(
+        "#map = affine_map<(d0) -> (d0 * 2)>\n"
+        + function(
+            "k", "AIV",
+            ["%i0 = arith.constant 0 : index", "%c0 = arith.constant 0 : i32", "%c1 = arith.constant 1 : i32",
+             *buffer("u", 0, typed("64", space=UB)), f"%n = memref.load %p[%i0] : {kind}", *lines],
+            f"%p: {kind}, {GRID}",
+        )
+    )  # fmt: skip
+    assert (model(found, launch(Buffer("p", "i32", 3)), COSTS).us is None) == decides
+    assert bool(decisive_loads(found.functions[0])) == decides
+
+
+def test_an_integer_that_only_an_address_hangs_on_is_noted() -> None:
+    kind, row = typed("?", "i32"), typed("64", strides="1")
+    lines = [
+        "%i0 = arith.constant 0 : index", f"%n = memref.load %p[%i0] : {kind}",
+        "%o = arith.index_cast %n : i32 to index",
+        f"%x = memref.reinterpret_cast %q to offset: [%o], sizes: [64], strides: [1] : {F32} to {row}",
+        *buffer("u", 0, typed("64", space=UB)), load("%x", row, "%u", typed("64", space=UB), 1),
+    ]  # fmt: skip
+    found = model(
+        vector(*lines, arguments=f"%p: {kind}, %q: {F32}, {GRID}"),
+        launch(Buffer("p", "i32", 3), Buffer("q", "f32", 640)), COSTS,
+    )  # fmt: skip
+    assert found.us is not None
+    assert [w for w in found.warnings if "data-dependent" in w and "i32 read from global memory" in w]
     assert model(scalar_loads([0]), launch(Buffer("p", "f32", 9)), COSTS).warnings == ()
 
 

@@ -240,7 +240,7 @@ class _Writer:
     def _affine(self, o: n.Affine) -> None:
         results = o.map.python(tuple(self._all(o.operands)))
         self._cheap += _size(o.map)
-        text = results[0] if o.name == "apply" else f"{o.name}({', '.join(results)})"
+        text = results[0] if len(results) == 1 else f"{o.name}({', '.join(results)})"
         self._assign(o.result, text)
 
     def _query(self, o: n.Query) -> None:

@@ -44,7 +44,8 @@ class CoreUse:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Modelled microseconds and what they are made of. `us` is None where an unknown operation was met."""
+    """Modelled microseconds and what they are made of. `us` is None where an unknown operation was met, or where what
+    is done hangs on an integer that isn't known."""
 
     us: float | None
     core_us: float  # the cores, with blocks queued where there are more than cores
@@ -60,6 +61,7 @@ class Timeline:
     uses: tuple[CoreUse, ...]
     costs: tuple[CostLine, ...]
     unknown: dict[str, int]
+    undecided: tuple[str, ...]  # such integers: their type and where they are read
     warnings: tuple[str, ...]
 
 
@@ -84,11 +86,13 @@ def evaluate(recording: Recording, costs: Costs) -> Timeline:
     unknown = Counter(recording.notes.unknown)
     unknown.update(_met_unknown(recording, prices))
     return Timeline(
-        us=None if unknown else total + costs.launch_us, core_us=core_us, hbm_us=hbm_us, l2_us=l2_us,
-        launch_us=costs.launch_us, bound=bound, blocks=len(recording.blocks), cores=cores,
+        us=None if unknown or recording.notes.undecided else total + costs.launch_us,
+        core_us=core_us, hbm_us=hbm_us, l2_us=l2_us, launch_us=costs.launch_us, bound=bound,
+        blocks=len(recording.blocks), cores=cores,
         recorded_blocks=recording.recorded, read_bytes=read, written_bytes=written,
         uses=_uses(recording, busiest, ran[busiest], prices, ends[busiest]),
         costs=_cost_lines(recording, busiest, prices, ends[busiest], to_us), unknown=dict(unknown),
+        undecided=tuple(sorted(recording.notes.undecided)),
         warnings=tuple(_warnings(recording, ran, prices, cores, busiest, ends[busiest])),
     )  # fmt: skip
 
@@ -236,7 +240,7 @@ def _warnings(recording: Recording, ran: list[Block], prices: Prices, cores: int
     if recording.recorded < len(recording.blocks):
         out.append(f"sampled: {recording.recorded} of {len(recording.blocks)} blocks recorded, evenly spread")
     for what in sorted(recording.notes.data):
-        out.append(f"data-dependent: an integer ({what}) was taken as 0")
+        out.append(f"data-dependent: an integer ({what}) isn't known; addresses hang on it alone")
     unmatched = sum(core.unmatched for block in ran for core in block.cores)
     if unmatched:
         out.append(f"unmatched flags: {unmatched} waits for a flag that nothing had set")

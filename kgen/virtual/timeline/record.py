@@ -16,6 +16,7 @@ from kgen.virtual.hivm import nodes as n
 from kgen.virtual.hivm.types import FLOATS, MemRef
 from kgen.virtual.launch import Buffer, Launch
 from kgen.virtual.machine.arguments import arguments_of
+from kgen.virtual.machine.decisive import decisive_loads
 from kgen.virtual.machine.protocol import Number, Operand, Scalars, Site
 from kgen.virtual.machine.translate import Program, translate
 from kgen.virtual.machine.views import Base, View
@@ -39,10 +40,11 @@ class Trace:
 
 @dataclass
 class Notes:
-    """What a recording met that its numbers can't be trusted for."""
+    """What a recording met that its numbers can't be trusted for: with anything but `data`, there is no time."""
 
     unknown: Counter[str] = field(default_factory=Counter)  # operations that nobody knows
     data: set[str] = field(default_factory=set)  # integers read from memory whose content isn't known
+    undecided: set[str] = field(default_factory=set)  # those among them that loops, branches or sizes hang on
 
 
 class Recorder:
@@ -58,6 +60,7 @@ class Recorder:
         self._cuts: list[list[int]] = [[] for _ in range(CUTS)]
         self._lines: OrderedDict[tuple[Base, int], None] = OrderedDict()
         self._core = function.core or "aiv"
+        self._decisive = decisive_loads(function)
         self._subs = 2 if function.mixed else 1
         self.block = 0
         self.sub = 0
@@ -112,7 +115,8 @@ class Recorder:
         miss = self._table.number(Access(site.before, number, space, False))
         hit = self._table.number(Access(site.before, number, space, False, hit=True))
         append, element, cached = self._events.append, load.type.element, self._cached
-        bits, arguments, notes = load.type.bits, self._launch.arguments, self._notes
+        bits, arguments = load.type.bits, self._launch.arguments
+        doubtful = self._notes.undecided if load.result in self._decisive else self._notes.data
         where = f"{load.type.element} read from {'global memory' if space == 'gm' else space.upper()}"
 
         def read(view: View, indices: tuple[int, ...]) -> Number:
@@ -126,7 +130,7 @@ class Recorder:
                     if 0 <= place < len(buffer.values):
                         return buffer.values[place]
             if element not in FLOATS:
-                notes.data.add(where)
+                doubtful.add(where)
             return 0
 
         return read

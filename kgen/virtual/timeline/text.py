@@ -12,8 +12,11 @@ def timeline_text(timeline: Timeline, top: int = 12) -> Iterator[str]:
     """Lines: the time and what bounds it, each core's pipes, the costliest places, warnings."""
     t = timeline
     if t.us is None:
-        listed = ", ".join(f"{name} ({count}x)" for name, count in sorted(t.unknown.items()))
-        yield f"no modelled time: operations that kgen does not know: {listed}"
+        if t.unknown:
+            listed = ", ".join(f"{name} ({count}x)" for name, count in sorted(t.unknown.items()))
+            yield f"no modelled time: operations that kgen does not know: {listed}"
+        for what in t.undecided:
+            yield f"no modelled time: what is done hangs on an integer ({what}) that isn't known"
         return
     yield (
         f"modelled {t.us:.1f} us (launch {t.launch_us:g} + {t.bound}): cores {t.core_us:.1f}, "
