@@ -107,19 +107,20 @@ class Cost(Model):
     mma_fp32_cycles: Fact[Count]  # 16 x 16 x 8
     mma_start_cycles: Fact[Count]
     mma_latency_cycles: Fact[Count]
-    l0_start_cycles: Fact[Count]  # each load from L1
+    l0_start_cycles: Fact[Count]  # each load from L1: a product has two, one after the other
     l1_to_l0a: Fact[Number]
     l1_to_l0b: Fact[Number]
     dma_issue_cycles: Fact[Count]
     dma_burst_cycles: Fact[Count]  # least time of one contiguous run
     dma_element_load_cycles: Fact[Count]  # the same for a run of less than 32 bytes
     dma_element_store_cycles: Fact[Count]
-    dma_unaligned_factor: Fact[Number]  # an address, row or stride that isn't a multiple of 32 bytes
-    dma_row_cycles: Fact[Count]  # a row under 256 bytes brought to L1 in fractals
+    dma_line_bytes: Fact[Count]  # of global memory: a row costs the lines that it touches
+    dma_row_cycles: Fact[Number]  # least time of a row brought to L1 in fractals
     gm_to_ub: Fact[Number]
     ub_to_gm: Fact[Number]
     gm_to_l1: Fact[Number]
     l0c_to_gm: Fact[Number]
+    fixpipe_elements: Fact[Number]  # a cycle from L0C to global memory, whatever their width
     l1_fill: Fact[Number]
     read_latency_cycles: Fact[Count]
     write_latency_cycles: Fact[Count]
@@ -141,7 +142,8 @@ class Cost(Model):
     cross_core_flag_cycles: Fact[Count]
     hbm_tb_per_s: Fact[Number]
     l2_tb_per_s: Fact[Number]
-    launch_us: Fact[Number]
+    launch_us: Fact[Number]  # of a kernel for vector cores
+    launch_cube_us: Fact[Number]  # of one that has cube cores
     block_us: Fact[Number]  # a block on a core that has run another
 
 

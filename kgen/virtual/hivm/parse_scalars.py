@@ -119,7 +119,13 @@ def query(c: Cursor, x: Context) -> n.Operation:
     return n.Query(x.line, None, define(c, x), x.name.removeprefix("hivm.hir."))
 
 
+# What may be set without a word on it: masks that templates set again, and where cross-core flags lie.
+_SETTINGS = frozenset({"hivm.hir.set_mask_norm", "hivm.hir.set_ffts_base_addr"})
+
+
 def setting(c: Cursor, x: Context) -> n.Operation:
+    if x.name not in _SETTINGS:
+        raise c.error("a setting that kgen knows")
     if not c.ended():
         c.values()
         if c.accept(":"):

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from kgen.spec.targets import Target
 
 
-_SIZES = frozenset({"cube_cores", "vector_cores", "l0a_bytes", "l0b_bytes", "scalar_line_bytes", "scalar_cache_lines"})
+_SIZES = frozenset(
+    {
+        "cube_cores",
+        "vector_cores",
+        "l0a_bytes",
+        "l0b_bytes",
+        "scalar_line_bytes",
+        "scalar_cache_lines",
+        "dma_line_bytes",
+    }
+)
 _WHOLE = frozenset({"queue_depth"})
 
 
@@ -42,7 +52,7 @@ class Costs:
     mma_fp32_cycles: float  # 16 x 16 x 8
     mma_start_cycles: float
     mma_latency_cycles: float
-    l0_start_cycles: float  # L1 to L0A and L0B, each step
+    l0_start_cycles: float  # a load from L1 to L0A or L0B
     l1_to_l0a: float
     l1_to_l0b: float
     # moves between global and on-chip memory
@@ -50,12 +60,13 @@ class Costs:
     dma_burst_cycles: float  # least time of one contiguous run
     dma_element_load_cycles: float  # the same for a run of less than 32 bytes
     dma_element_store_cycles: float
-    dma_unaligned_factor: float
-    dma_row_cycles: float  # a row of less than 256 bytes brought to L1 in fractals
+    dma_line_bytes: int  # of global memory
+    dma_row_cycles: float  # least time of a row brought to L1 in fractals
     gm_to_ub: float
     ub_to_gm: float
     gm_to_l1: float
     l0c_to_gm: float
+    fixpipe_elements: float  # a cycle from L0C to global memory
     l1_fill: float
     read_latency_cycles: float
     write_latency_cycles: float
@@ -83,6 +94,7 @@ class Costs:
     hbm_tb_per_s: float
     l2_tb_per_s: float
     launch_us: float
+    launch_cube_us: float
     block_us: float  # to start a block on a core that has run another
 
     @classmethod

@@ -46,7 +46,7 @@ def product_cost(issue: Issue, costs: Costs) -> Product | None:
     fractals = (rows // _FRACTAL) * (columns // _FRACTAL)
     passes = -(-_whole(k, depth) // depth) * rate / steps  # of one block of the result, in one step
     left, right = rows * k * width, columns * k * width
-    load = costs.l0_start_cycles + (left / costs.l1_to_l0a + right / costs.l1_to_l0b) / steps
+    load = 2 * costs.l0_start_cycles + (left / costs.l1_to_l0a + right / costs.l1_to_l0b) / steps
     return Product(
         steps, load, costs.mma_start_cycles + fractals * passes, tuple(events[:2]), tuple(events[2:4]), areas[2].low,
         numbers[-1], passes, halves, exclusive=len(events) < 7 or events[5] < 0,

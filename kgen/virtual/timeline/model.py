@@ -81,13 +81,14 @@ def evaluate(recording: Recording, costs: Costs) -> Timeline:
     read, written, unique = _traffic(recording, prices)
     hbm_us, l2_us = unique / costs.hbm_tb_per_s / 1e6, (read + written) / costs.l2_tb_per_s / 1e6
     total = max(core_us, hbm_us, l2_us)
+    launch_us = costs.launch_cube_us if "aic" in recording.kinds else costs.launch_us
     bound = "core" if total == core_us else "hbm" if total == hbm_us else "l2"
     busiest = max(range(len(ends)), key=lambda c: ends[c])
     unknown = Counter(recording.notes.unknown)
     unknown.update(_met_unknown(recording, prices))
     return Timeline(
-        us=None if unknown or recording.notes.undecided else total + costs.launch_us,
-        core_us=core_us, hbm_us=hbm_us, l2_us=l2_us, launch_us=costs.launch_us, bound=bound,
+        us=None if unknown or recording.notes.undecided else total + launch_us,
+        core_us=core_us, hbm_us=hbm_us, l2_us=l2_us, launch_us=launch_us, bound=bound,
         blocks=len(recording.blocks), cores=cores,
         recorded_blocks=recording.recorded, read_bytes=read, written_bytes=written,
         uses=_uses(recording, busiest, ran[busiest], prices, ends[busiest]),

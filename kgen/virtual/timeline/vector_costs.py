@@ -17,7 +17,7 @@ from kgen.virtual.timeline.events import Area, Issue
 _BLOCKS = 8  # a repeat reads 8 blocks of 32 bytes: elements a block apart come 8 a repeat
 _ELEMENTWISE = re.compile(
     r"v(cast|cmps|cmp|sel|not|and|or|xor|adds|subs|muls|maxs|mins|divs|add|sub|mul|div|max|min|exp|ln|sqrt|rsqrt|rec"
-    r"|abs|relu|shls|shrs|shl|shr|mods|mod|axpy|fma)(_[a-z]\w*)?"
+    r"|abs|relu|shls|shrs|shl|shr|mods|mod|axpy|fma)(_to_with_mode|_to_with_temp|_to|_vs|_sv|_vv|_eq|_ne|_lt|_le|_gt|_ge)?"
 )
 _CHEAP = frozenset({"cast", "cmps", "adds", "subs", "muls", "maxs", "mins", "rsqrt", "rec", "abs", "relu"})
 
@@ -33,14 +33,12 @@ def vector_cycles(issue: Issue, costs: Costs) -> float | None:
     match = _ELEMENTWISE.fullmatch(base)
     if match:
         return _elementwise(match[1], whole, costs)
-    for prefix, rule in _RULES:
-        if base.startswith(prefix):
-            return rule(whole, costs)
-    return None
+    rule = _RULES.get(base)
+    return rule(whole, costs) if rule is not None else None
 
 
 def _known(base: str) -> bool:
-    return _ELEMENTWISE.fullmatch(base) is not None or any(base.startswith(prefix) for prefix, _ in _RULES)
+    return base in _RULES or _ELEMENTWISE.fullmatch(base) is not None
 
 
 def _elementwise(op: str, areas: Sequence[Area], costs: Costs) -> float:
@@ -51,7 +49,7 @@ def _elementwise(op: str, areas: Sequence[Area], costs: Costs) -> float:
     repeats = _repeats(areas, costs)
     total = cycles * repeats + costs.vector_start_cycles * (_instructions(areas, costs) - 1)
     if op == "sel":  # the mask is set up for each repeat
-        total += costs.vector_drain_cycles + repeats
+        total += costs.vector_drain_cycles + costs.vector_cheap_cycles * repeats
     largest = max(areas, key=lambda a: math.prod(a.sizes))
     narrow = [a for a in areas if len(a.sizes) > 1 and a.sizes[-1] == 1 and largest.sizes[-1] > 1]
     if narrow:
@@ -169,12 +167,15 @@ def _running(areas: Sequence[Area], costs: Costs) -> float:
 
 
 _Rule = Callable[[Sequence[Area], Costs], float]
-_RULES: tuple[tuple[str, _Rule], ...] = (
-    ("broadcast_scalar", _fill), ("broadcast_last_axis", _spread_columns), ("broadcast_first_axis", _spread_rows),
-    ("broadcast_middle_axis", _spread_rows), ("arange", _arange),
-    ("reduce_sum_ra", _reduce_rows), ("reduce_max_ra", _reduce_rows), ("reduce_min_ra", _reduce_rows),
-    ("reduce_sum", _reduce_columns), ("reduce_max", _reduce_columns), ("reduce_min", _reduce_columns),
-    ("enablevc_reduce_sum", _reduce_columns), ("enablevc_reduce_max", _reduce_columns),
-    ("enablevc_reduce_min", _reduce_columns), ("transpose", _transpose), ("cumsum_ra", _running),
-    ("copy_ubuf_to_ubuf", _move), ("deinterleave_channel_0", _move),
-)  # fmt: skip
+_RULES: dict[str, _Rule] = {
+    "broadcast_scalar_to": _fill, "broadcast_scalar": _fill, "arange": _arange,
+    **{f"broadcast_last_axis{how}": _spread_columns for how in ("", "_align", "_unalign")},
+    **{f"broadcast_{axis}_axis{how}": _spread_rows
+       for axis in ("first", "middle") for how in ("", "_align", "_unalign")},
+    **{f"reduce_{op}_{axes}": _reduce_rows for op in ("sum", "max", "min") for axes in ("ra", "ra0a1")},
+    **{f"{on}reduce_{op}_{axes}": _reduce_columns
+       for on in ("", "enablevc_") for op in ("sum", "max", "min") for axes in ("ar", "r")},
+    "transpose_with_last_axis": _transpose, "transpose_without_last_axis": _move,
+    "cumsum_ra": _running, "cumsum_ra_reverse": _running,
+    "copy_ubuf_to_ubuf": _move, "deinterleave_channel_0_from_n_channels": _move,
+}  # fmt: skip
