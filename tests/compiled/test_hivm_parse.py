@@ -346,6 +346,14 @@ def test_a_function_for_no_one_kind_of_core_is_not_taken_for_a_vector_core() -> 
 # ------------------------------------------------------------ names
 
 
+def test_comments_are_read_over() -> None:
+    found = body(
+        "%a = arith.addi %arg0, %arg0 : i32  // a / b", "// nothing", "cf.br ^bb1", "^bb1:  // pred: ^bb0", AFTER
+    )
+    assert [type(o) for o in found] == [n.Arith, n.Unknown, n.Unknown, n.Arith]
+    assert [o.line for o in found] == [4, 6, 7, 8]
+
+
 def test_names_reused_in_sibling_regions_become_unique() -> None:
     first, second, other = body(
         "scf.for %i = %arg3 to %arg3 step %arg3 {",

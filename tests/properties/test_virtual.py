@@ -745,8 +745,8 @@ def typed(sizes: Sequence[int], strides: Sequence[int] | None, space: str) -> st
     return f"memref<{''.join(f'{s}x' for s in sizes)}f32, {layout}{space}>"
 
 
-VECTOR = """vadd vmuls vexp vdiv vcmp_lt vsel_vv vabs vmod vxor reduce_sum_ar reduce_max_ra arange transpose
-    broadcast_scalar broadcast_last_axis cumsum_ra copy_ubuf_to_ubuf""".split()
+VECTOR = """vadd vmuls vexp vdiv vcmp_lt vsel_vv vabs vmod vxor reduce_sum_ar reduce_max_ra arange
+    transpose_with_last_axis broadcast_scalar broadcast_last_axis cumsum_ra copy_ubuf_to_ubuf""".split()
 
 
 @st.composite

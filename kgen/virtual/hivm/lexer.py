@@ -10,8 +10,8 @@ from kgen.virtual.hivm.errors import HivmError
 _NESTED = r"(?:[^<>\n-]|->|-(?!>)"  # what may stand in angle brackets; the arrow of a map is no bracket
 _MEMREF = rf"memref<{_NESTED}|<{_NESTED}|<{_NESTED})*>)*>)*>"
 _TOKEN = re.compile(
-    rf"""[ \t\r\n]*(?:
-    (?P<value>%[A-Za-z0-9_$.-]+(?:\#\d+)?)
+    rf"""[ \t\r\n]*(?:(?P<skip>//[^\n]*|\Z)
+    |(?P<value>%[A-Za-z0-9_$.-]+(?:\#\d+)?)
     |(?P<memref>{_MEMREF})
     |(?P<word>[A-Za-z_][\w$.]*)
     |(?P<number>0x[0-9A-Fa-f]+|-?\d+\.\d*(?:[eE][-+]?\d+)?|-?\d+)
@@ -19,7 +19,7 @@ _TOKEN = re.compile(
     |(?P<symbol>@(?:[\w$.-]+|"[^"\n]*"))
     |(?P<alias>[\#!^][\w$.]+)
     |(?P<string>"(?:[^"\\\n]|\\.)*")
-    |(?P<skip>//[^\n]*|\Z))
+    )
     """,
     re.VERBOSE,
 )
