@@ -21,10 +21,11 @@ from kgen.virtual import Compiler, LinalgRequest, find_toolchain
 from kgen.virtual.coverage import forms
 from kgen.virtual.hivm import Module, parse_module
 from kgen.virtual.launch_options import compiler_flags
-from kgen.virtual.peers import Capture
+from kgen.virtual.peers import Capture, device_of
 from kgen.virtual.timeline import Costs
 
 TARGET = "Ascend910B2"
+DTYPES = ("bf16", "fp16", "fp32")
 LENGTHS = [100, 256, 156]
 
 
@@ -34,18 +35,19 @@ def requests() -> list[tuple[str, dict[str, Any]]]:
     for width, heads, values in ((64, 16, 32), (128, 16, 16), (256, 8, 16)):
         for lengths in (None, LENGTHS):
             shape = {"B": 1, "T": 512, "H": heads, "HV": values, "K": width, "V": width}
-            for dtype in ("bf16", "fp32") if width == 128 else ("bf16",):
+            for dtype in DTYPES if width == 128 else ("bf16",):
                 asked = {
                     "subject": "fla", "operator": "chunk_gated_delta_rule", "shape": shape, "lengths": lengths,
                     "dtype": dtype, "direction": "fwd+bwd", "initial_state": True, "final_state": True,
                 }  # fmt: skip
                 out.append(("gdn", asked))
-            out.append(("kda", call("kda", **shape, lengths=lengths)))
+                out.append(("kda", call("kda", **shape, lengths=lengths, dtype=dtype)))
     for width in (1024, 4096):
-        out.append(("conv", call("causal_conv1d", B=1, T=2048, D=width, W=4, direction="bwd")))
+        for dtype in DTYPES:
+            out.append(("conv", call("causal_conv1d", B=1, T=2048, D=width, W=4, direction="bwd", dtype=dtype)))
     for kind in ("l2norm", "rms_norm", "layer_norm"):
         for width in (128, 512, 1024):
-            out.append(("norm", call("norm", T=1024, D=width, kind=kind)))
+            out += [("norm", call("norm", T=1024, D=width, kind=kind, dtype=dtype)) for dtype in DTYPES]
     return out
 
 
@@ -59,12 +61,13 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/coverage.json"))
     args = parser.parse_args()
-    costs = Costs.of(load_target(TARGET))
+    target = load_target(TARGET)
+    costs = Costs.of(target)
     modules: dict[str, list[Module]] = {}
     failed: list[str] = []
     with Capture() as capture, Compiler(find_toolchain(), cache_dir=home_folder() / "compiled") as compiler:
         for family, request in requests():
-            launches = capture.ask({**request, "target": TARGET}).launches
+            launches = capture.ask({**request, **device_of(target)}).launches
             asked = {
                 (launch.linalg, compiler_flags(launch.options)): launch for launch in launches if launch.linalg
             }  # fmt: skip

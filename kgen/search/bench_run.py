@@ -15,7 +15,7 @@ from kgen.spec.models import BenchShape, Spec
 from kgen.spec.targets import Target
 from kgen.storage import home_folder
 from kgen.virtual import Compiler, find_toolchain
-from kgen.virtual.peers import Capture, CapturedLaunch
+from kgen.virtual.peers import Capture, CapturedLaunch, device_of
 from kgen.virtual.timeline import Costs
 
 PEERS = ("fla",)
@@ -57,7 +57,7 @@ def run_bench(
         capture = stack.enter_context(Capture())
         name = target.compiler_target.value
         for number, shape in enumerate(request.shapes):
-            asked = _asked(spec, name, request, shape)
+            asked = _asked(spec, target, request, shape)
             package = str(request.package.resolve())
             ours = capture.ask({**asked, "subject": "package", "path": package})
             theirs = capture.ask({**asked, "subject": request.against})
@@ -90,10 +90,10 @@ def shape_text(shape: BenchShape) -> str:
     return f"{text} in {len(shape.lengths)} sequences" if shape.lengths else text
 
 
-def _asked(spec: Spec, target: str, request: BenchRequest, shape: BenchShape) -> dict[str, Any]:
+def _asked(spec: Spec, target: Target, request: BenchRequest, shape: BenchShape) -> dict[str, Any]:
     return {
         "operator": spec.operator.name, "shape": shape.sizes, "lengths": list(shape.lengths) or None,
-        "dtype": request.dtype, "direction": request.direction, "target": target,
+        "dtype": request.dtype, "direction": request.direction, **device_of(target),
     }  # fmt: skip
 
 

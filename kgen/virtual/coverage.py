@@ -32,7 +32,7 @@ def forms(modules: list[Module], costs: Costs) -> list[Form]:
     """Every distinct form of the modules' device functions, sorted by name."""
     from kgen.virtual.execute.calls import handler  # needs numpy, which building kgen's packages doesn't
 
-    calls: dict[str, tuple[str, tuple[Type, ...]]] = {}
+    calls: dict[str, set[tuple[str, tuple[Type, ...]]]] = {}  # of a form: all that are called by it
     counts: Counter[str] = Counter()
     for module in modules:
         for function in module.device():
@@ -40,14 +40,14 @@ def forms(modules: list[Module], costs: Costs) -> list[Form]:
                 if isinstance(operation, Call):
                     found = template(operation.callee)
                     name = found.form if found is not None else f"@{operation.callee}"
-                    calls.setdefault(name, (operation.callee, operation.types))
+                    calls.setdefault(name, set()).add((operation.callee, operation.types))
                     counts[name] += 1
                 elif isinstance(operation, Unknown):
                     counts[operation.name] += 1
     return [
         Form(
-            name, counts[name], name in calls and handler(*calls[name]) is not None,
-            name in calls and priced(*calls[name], costs),
+            name, counts[name], name in calls and all(handler(*call) is not None for call in calls[name]),
+            name in calls and all(priced(*call, costs) for call in calls[name]),
         )
         for name in sorted(counts)
     ]  # fmt: skip

@@ -12,7 +12,7 @@ from kgen.search.launches import Shape, launch_of
 from kgen.search.trace import TraceRequest, choose
 from kgen.search.variants import everything
 from kgen.virtual.launch import Buffer, Launch
-from kgen.virtual.peers import Capture
+from kgen.virtual.peers import Capture, device_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LENGTHS = (1000, 64, 700, 1, 257)
@@ -36,6 +36,7 @@ def test_a_launch_has_the_grid_and_arguments_of_the_packages(capture: Capture, s
     sources = read(ROOT / "specs" / "gdn.yaml")
     kernels, plan = planned(sources)
     spec = sources.loaded.spec
+    target = next(t for t in sources.targets if t.name == "Ascend910_9391")
     sizes = {"B": shape.batch, "T": shape.rows, "H": 4, "HV": 8, "K": 128, "V": 128}
     captured = capture.ask(
         {
@@ -46,11 +47,10 @@ def test_a_launch_has_the_grid_and_arguments_of_the_packages(capture: Capture, s
             "lengths": list(shape.lengths) if shape.lengths else None,
             "dtype": "bf16",
             "direction": "fwd",
-            "target": "Ascend910B2",
+            **device_of(target),
         }
     )
     assert {launch.kernel.removesuffix("_kernel") for launch in captured.launches} == set(kernels)
-    target = next(t for t in sources.targets if t.name == "Ascend910B2")
     for made in captured.launches:
         name = made.kernel.removesuffix("_kernel")
         absent = tuple(n for n in ("h0", "ht") if n in everything(spec, kernels[name], "bf16"))

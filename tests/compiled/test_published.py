@@ -16,7 +16,7 @@ from kgen.spec.targets import load_target
 from kgen.virtual import Compiler, LinalgRequest, Toolchain
 from kgen.virtual.hivm import parse_module
 from kgen.virtual.launch_options import compiler_flags
-from kgen.virtual.peers import Capture, CapturedLaunch
+from kgen.virtual.peers import Capture, CapturedLaunch, device_of
 from kgen.virtual.timeline import Costs, Timeline, model
 
 CONV = {"B": 1, "T": 8192, "D": 4096, "W": 4}
@@ -53,7 +53,9 @@ def modelled(compiler: Compiler, launch: CapturedLaunch) -> Timeline:
 def test_published_measurements(capture: Capture, compiler: Compiler) -> None:
     times: dict[str, float] = {}
     for case, (name, arguments, number, _) in CASES.items():
-        captured = capture.ask({"subject": "call", "name": name, "arguments": arguments, "target": "Ascend910B2"})
+        captured = capture.ask(
+            {"subject": "call", "name": name, "arguments": arguments, **device_of(load_target("Ascend910B2"))}
+        )
         timeline = modelled(compiler, captured.launches[number])
         assert timeline.us is not None and not timeline.unknown
         times[case] = timeline.us

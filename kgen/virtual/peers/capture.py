@@ -21,7 +21,7 @@ import traceback
 import types
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
 
@@ -43,13 +43,13 @@ ELEMENTS = {
     torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "ui8", torch.bool: "i8",
 }  # fmt: skip
 MOST_VALUES = 1 << 20  # of an integer tensor whose content goes along
-CORES = {"num_aicore": 24, "num_vectorcore": 48}
 
 
 class Device(worker.StandInDriver):
     """The NPU that host code finds."""
 
-    target = "Ascend910B2"
+    target = ""
+    cores: ClassVar[dict[str, int]] = {}  # `num_aicore`, `num_vectorcore`: both are the request's
 
     def get_current_target(self) -> GPUTarget:
         return GPUTarget("npu", self.target, 0)
@@ -65,14 +65,16 @@ class Device(worker.StandInDriver):
 
         @staticmethod
         def get_device_properties(_device: int) -> dict[str, int]:
-            return CORES
+            return Device.cores
 
 
 class Capture:
     """The launches of one request."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, unwritten: set[int]) -> None:
+        """`unwritten`: storages, by address, that no torch operation has written."""
         self.target = GPUTarget("npu", target, 0)
+        self._unwritten = unwritten
         self.launches: list[dict[str, Any]] = []
         self.kernels: dict[str, dict[str, Any]] = {}
         self.config: str | None = None
@@ -106,7 +108,7 @@ class Capture:
                 "options": {k: v for k, v in asked.items() if isinstance(v, bool | int)}, "config": self.config,
                 "constants": {k: repr(v) for k, v in constants.items()},
                 "arguments": [
-                    argument(p.name, v)
+                    argument(p.name, v, self._unwritten)
                     for v, p in zip(values, kernel.params, strict=True)
                     if p.name in signature and p.name not in constants
                 ],
@@ -144,13 +146,16 @@ def lower(source: ASTSource, options: Any, target: GPUTarget) -> str:
     return str(text)
 
 
-def argument(name: str, value: Any) -> dict[str, Any]:
-    """A run-time argument: a tensor by its size, and by its content where it holds integers."""
+def argument(name: str, value: Any, unwritten: set[int]) -> dict[str, Any]:
+    """A run-time argument: a tensor by its size, and by its content, as it lies in memory, where it holds integers that
+    someone has written: what a captured kernel would write isn't there."""
     if isinstance(value, torch.Tensor):
-        whole = value.untyped_storage().nbytes() // value.element_size() - value.storage_offset()
+        storage = value.untyped_storage()
+        whole = storage.nbytes() // value.element_size() - value.storage_offset()
         entry = {"name": name, "kind": "tensor", "element": ELEMENTS[value.dtype], "count": max(whole, value.numel())}
-        if not value.is_floating_point() and value.numel() <= MOST_VALUES:
-            entry["values"] = value.reshape(-1).tolist()
+        known = not value.is_floating_point() and storage.data_ptr() not in unwritten
+        if known and whole <= MOST_VALUES:
+            entry["values"] = value.as_strided((whole,), (1,)).tolist()
         return entry
     return {"name": name, "kind": "float" if isinstance(value, float) else "int", "value": value}
 
@@ -179,12 +184,19 @@ class CountOps(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
+        self.unwritten: set[int] = set()  # storages that were only allocated, by address
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func).removeprefix("aten.")
-        if not name.startswith(self.FREE):
-            self.count += 1
-        return func(*args, **(kwargs or {}))
+        works, allocates = not name.startswith(self.FREE), name.startswith(("empty", "new_empty"))
+        self.count += works
+        result = func(*args, **(kwargs or {}))
+        if works or allocates:
+            for made in result if isinstance(result, tuple | list) else (result,):
+                if isinstance(made, torch.Tensor):
+                    change = self.unwritten.add if allocates else self.unwritten.discard
+                    change(made.untyped_storage().data_ptr())
+        return result
 
 
 @contextmanager
@@ -232,8 +244,9 @@ def stand_in_npu() -> None:
 
 def answer(request: dict[str, Any]) -> Reply:
     """The reply to one request; whatever goes wrong becomes a reply, so that the process stays up."""
-    capture, ops = Capture(request["target"]), CountOps()
-    Device.target = request["target"]
+    ops = CountOps()
+    capture = Capture(request["target"], ops.unwritten)
+    Device.target, Device.cores = request["target"], request["cores"]
     try:
         run = subjects.prepare(request)
         with capturing(capture), ops:

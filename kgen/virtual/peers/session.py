@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from kgen.errors import KgenError
 from kgen.virtual.peers.environment import find_peers
 from kgen.virtual.process import Limit, kill_group, minimal_environment
+
+if TYPE_CHECKING:
+    from kgen.spec.targets import Target
 
 SCRIPT = Path(__file__).with_name("capture.py")
 _START_LIMIT_S = 300.0  # torch from a cold disk
@@ -163,6 +166,14 @@ class Capture:
             self._folder.cleanup()
             self._folder = None
         self._pending = b""
+
+
+def device_of(target: Target) -> dict[str, Any]:
+    """The part of a request that says on which device the host program is to find itself."""
+    if target.cores is None:
+        raise KgenError(f"{target.name} has no NPU cores", code="target-cores", hint="choose an Ascend target")
+    cores = {"num_aicore": target.cores.cube.value, "num_vectorcore": target.cores.vector.value}
+    return {"target": target.compiler_target.value, "cores": cores}
 
 
 def _broken(message: str) -> KgenError:

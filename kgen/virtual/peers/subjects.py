@@ -72,8 +72,7 @@ def _package(path: str) -> Any:
     runtime = sys.modules[f"{name}._runtime"]
     device = importlib.import_module("__main__").Device
     runtime.target_of = lambda _device: device.target
-    cores = importlib.import_module("__main__").CORES
-    runtime.cores = lambda _device, bound: cores["num_aicore" if bound == "cube" else "num_vectorcore"]
+    runtime.cores = lambda _device, bound: device.cores["num_aicore" if bound == "cube" else "num_vectorcore"]
     return module
 
 
@@ -112,13 +111,20 @@ def _operator(function: Callable[..., Any], request: dict[str, Any]) -> Callable
 
 
 def _conv(
-    B: int, T: int, D: int, W: int, direction: str, activation: str = "silu", one_launch: bool = False
+    B: int,
+    T: int,
+    D: int,
+    W: int,
+    direction: str,
+    activation: str = "silu",
+    one_launch: bool = False,
+    dtype: str = "bf16",
 ) -> Callable[[], object]:
-    """causal_conv1d in bf16 with bias. `one_launch`: the backward as a single launch that finds tails at run time."""
+    """causal_conv1d with bias. `one_launch`: the backward as a single launch that finds tails at run time."""
     from fla.modules.causal_conv1d import causal_conv1d
 
     both = direction == "bwd"
-    x, w, b = (torch.empty(*shape, dtype=torch.bfloat16).requires_grad_(both) for shape in ((B, T, D), (D, W), (D,)))
+    x, w, b = (torch.empty(*shape, dtype=DTYPES[dtype]).requires_grad_(both) for shape in ((B, T, D), (D, W), (D,)))
 
     def run() -> None:
         y = causal_conv1d(x, weight=w, bias=b, activation=activation, backend="triton")
@@ -178,11 +184,13 @@ def _state_backward(B: int, T: int, H: int, D: int, BV: int | None = None) -> Ca
     return run
 
 
-def _kda(B: int, T: int, H: int, HV: int, K: int, V: int, lengths: list[int] | None = None) -> Callable[[], object]:
-    """chunk_kda in bf16 with its gate, forward and backward."""
+def _kda(
+    B: int, T: int, H: int, HV: int, K: int, V: int, lengths: list[int] | None = None, dtype: str = "bf16"
+) -> Callable[[], object]:
+    """chunk_kda with its gate, forward and backward."""
     from fla.ops.kda import chunk_kda
 
-    def empty(*shape: int, kind: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    def empty(*shape: int, kind: torch.dtype = DTYPES[dtype]) -> torch.Tensor:
         return torch.empty(*shape, dtype=kind).requires_grad_()
 
     cu = None if lengths is None else torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int64)
@@ -200,9 +208,9 @@ def _kda(B: int, T: int, H: int, HV: int, K: int, V: int, lengths: list[int] | N
     return run
 
 
-def _norm(T: int, D: int, kind: str) -> Callable[[], object]:
-    """l2norm, rms_norm or layer_norm in bf16, forward and backward."""
-    x, weight, bias = (torch.empty(*shape, dtype=torch.bfloat16) for shape in ((T, D), (D,), (D,)))
+def _norm(T: int, D: int, kind: str, dtype: str = "bf16") -> Callable[[], object]:
+    """l2norm, rms_norm or layer_norm, forward and backward."""
+    x, weight, bias = (torch.empty(*shape, dtype=DTYPES[dtype]) for shape in ((T, D), (D,), (D,)))
 
     def run() -> None:
         if kind == "l2norm":
