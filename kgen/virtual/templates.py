@@ -60,3 +60,30 @@ def template(name: str) -> Template | None:
     base = base.replace("_4d_to_2d", "").replace("nz2nd_to", "nz2nd")
     rank = _RANK.search(base)
     return Template(name, _RANK.sub("", base), int(rank[1]) if rank else None, elements, pipe)
+
+
+Roles = tuple[tuple[int, ...], tuple[int, ...]]
+
+# Places of the operands that a template reads and writes, by the beginning of its base; the first that matches decides.
+# What is left are scratch memory and numbers.
+_ROLES: tuple[tuple[str, Roles], ...] = (
+    ("arange", ((), (0,))),
+    ("mma_tile", ((0, 1), (6,))), ("batch_mma_tile", ((0, 1), (6,))),
+    ("vsel", ((0, 1, 2), (3,))),
+    ("vgathermask", ((0, 1), (2, 3))),
+    ("interleave", ((0, 1), (2,))), ("gather", ((0, 1), (2,))),
+    ("reduce_max_with_index", ((0,), (1, 2))), ("reduce_min_with_index", ((0,), (1, 2))),
+    ("enablevc_reduce_max_with_index", ((0,), (1, 2))), ("enablevc_reduce_min_with_index", ((0,), (1, 2))),
+    *((base, ((0,), (1,))) for base in (
+        "load_gm_to_", "nd2nz", "store_ubuf_", "copy_", "set_l1", "fixpipe", "broadcast", "cum", "deinterleave",
+        "reduce", "enablevc_", "transpose", "flip", "vcast", "vabs", "vexp", "vln", "vnot", "vsqrt", "vrsqrt", "vrec",
+        "vrelu",
+    )),
+    ("v", ((0, 1), (2,))),
+)  # fmt: skip
+
+
+@functools.cache
+def operand_roles(found: Template) -> Roles | None:
+    """The places of the operands that a template reads and of those that it writes; None where that isn't known."""
+    return next((roles for prefix, roles in _ROLES if found.base.startswith(prefix)), None)

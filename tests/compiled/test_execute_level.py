@@ -11,6 +11,7 @@ import pytest
 from kgen.virtual import Compiler, CompileRequest, Toolchain
 from kgen.virtual.execute import Report, Sizes, prepare
 from kgen.virtual.launch import Buffer, Launch
+from kgen.virtual.memory import read_hivm
 
 SIZES = Sizes(196_608, 524_288, 131_072)
 A2 = "Ascend910B2"
@@ -103,3 +104,4 @@ def test_k204_a_tile_for_a_dot_and_a_sum_is_lost(toolchain: Toolchain, tmp_path:
     report = run(text, 2, d, a, y, 2, 2)
     assert not report.unmatched and not report.left
     assert np.allclose(y, d @ a + d, atol=1e-4) is apart
+    assert (not read_hivm(text).unwritten()) is apart  # seen in the IR alone

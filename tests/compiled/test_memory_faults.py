@@ -220,3 +220,45 @@ def test_a_branch_back_is_a_loop() -> None:
     assert [[b.name for b in group] for group in function.loop_buffers[0].groups] == [["%a", "%b"]]
     assert life(function, "%a") == ["load_gm_to_ubuf_1d_float", "vadd_1d_float"]
     assert life(function, "%x") == ["vbrc_1d_float", "load_gm_to_ubuf_1d_float", "vadd_1d_float", "vabs_1d_float"]
+
+
+# ------------------------------------------------------------ buffers that nothing writes
+
+AB = (buffer("%a", 0), buffer("%b", 256), buffer("%d", 512))
+CHOICE = f"%c = arith.select %odd, %b, %a : {type_('64xf32')}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "lost"),
+    [
+        ((*AB, call("vexp_1d_float", "%a", "%b")), ["%a"]),
+        ((*AB, call("load_gm_to_ubuf_1d_float", "%arg0", "%a"), call("vexp_1d_float", "%a", "%b")), []),
+        # order isn't looked at, nor how much is written
+        ((*AB, call("vexp_1d_float", "%a", "%b"), call("vexp_1d_float", "%b", "%a")), []),
+        ((*AB, call("vadd_1d_float", "%b", "%b", "%b", "%a")), []),  # in place: it is a target too
+        ((*AB, call("vadd_1d_float", "%a", "%a", "%b", "%a")), ["%a"]),
+        ((buffer("%a", 0), call("broadcast_scalar_float_to_1d", "%arg0", "%a")), []),  # written, never read
+        ((*AB, call("vadds_vs_1d_float", "%b", "%arg0", "%b", "%a")), []),  # %a is scratch
+        ((*AB, call("a_template_of_tomorrow", "%a", "%b")), []),  # what it writes isn't known
+        ((BOUNDS, *AB, loop("%i", TURN, CHOICE, call("vexp_1d_float", "%c", "%d"))), ["%a", "%b"]),
+        ((BOUNDS, *AB, loop("%i", TURN, CHOICE, call("vexp_1d_float", "%d", "%c"))), ["%d"]),
+    ],
+)
+def test_a_buffer_that_nothing_writes_is_found(lines: tuple[str, ...], lost: list[str]) -> None:
+    report = report_of(*lines)
+    assert [found.buffer.name for found in report.unwritten()] == lost
+    assert ("MISCOMPILED" in memory_text(report)) == bool(lost)
+
+
+def test_what_is_read_through_a_view_or_one_by_one_counts() -> None:
+    collapsed = f"%c = memref.collapse_shape %a [[0, 1]] : {type_('8x8xf32')} into {type_('64xf32')}"
+    two = buffer("%a", 0, "8x8xf32")
+    (found,) = report_of(two, buffer("%b", 256), collapsed, call("vexp_1d_float", "%c", "%b")).unwritten()
+    assert (found.buffer.name, found.reader) == ("%a", "vexp_1d_float")
+    (found,) = report_of(BOUNDS, buffer("%a", 0), f"%x = memref.load %a[%zero] : {type_('64xf32')}").unwritten()
+    assert (found.buffer.name, found.reader) == ("%a", "memref.load")
+
+
+def test_one_unknown_operation_on_a_buffer_may_write_it() -> None:
+    unknown = f'"hivm.tomorrow"(%a) : ({type_("64xf32")}) -> ()'
+    assert not report_of(*AB, unknown, call("vexp_1d_float", "%a", "%b")).unwritten()

@@ -14,8 +14,9 @@ from kgen.errors import KgenError
 from kgen.virtual.execute.calls import handler
 from kgen.virtual.execute.elements import stored, to_bf16, widened
 from kgen.virtual.execute.memory import CoreMemory, GlobalMemory
-from kgen.virtual.hivm.types import MemRef, Scalar, Type, row_major
+from kgen.virtual.hivm.types import MemRef, Scalar, row_major
 from kgen.virtual.launch import Buffer, Launch
+from tests.numerics.template_calls import call
 
 rng = np.random.default_rng(0)
 
@@ -33,12 +34,6 @@ def at(space: str | int, byte: int, shape: tuple[int, ...], strides: tuple[int, 
 
 def ub(shape: tuple[int, ...], element: str, space: str = "ub") -> MemRef:
     return MemRef(shape, element, space)
-
-
-def call(m: CoreMemory, name: str, *pairs: tuple[Any, Type]) -> None:
-    found = handler(name, tuple(t for _, t in pairs))
-    assert found is not None, name
-    found(m, tuple(v for v, _ in pairs))
 
 
 def put(m: CoreMemory, byte: int, values: np.ndarray, element: str = "f32") -> Any:

@@ -19,6 +19,7 @@ from kgen.virtual.execute.calls import handler
 from kgen.virtual.execute.memory import STORAGE, CoreMemory, GlobalMemory
 from kgen.virtual.hivm.types import MemRef, Scalar, Type, row_major
 from kgen.virtual.launch import Buffer, Launch
+from tests.numerics.template_calls import call
 
 rng = np.random.default_rng(1)
 UB, L1, L0C = 16384, 65536, 65536
@@ -48,12 +49,6 @@ def ref(view: Any, element: str) -> tuple[Any, Type]:
 
 def num(value: float, element: str = "i32") -> tuple[float, Type]:
     return value, Scalar(element)
-
-
-def call(m: CoreMemory, name: str, *pairs: tuple[Any, Type]) -> None:
-    found = handler(name, tuple(t for _, t in pairs))
-    assert found is not None, name
-    found(m, tuple(v for v, _ in pairs))
 
 
 def bf16(values: Any) -> np.ndarray:

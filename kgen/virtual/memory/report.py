@@ -12,6 +12,7 @@ from kgen.virtual.memory.buffers import SPACES, Buffer, Limits, buffers_of
 from kgen.virtual.memory.calls import CALL_CLASSES, count_calls, undivided
 from kgen.virtual.memory.pairs import DoubleBuffering, LoopBuffers, loop_buffers
 from kgen.virtual.memory.program import Loop, Program, program_of
+from kgen.virtual.memory.unwritten import Unwritten, unwritten
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class FunctionMemory:
     calls: Mapping[str, int]  # call sites by class, a call in a loop once
     one_vector_core: bool  # the work is not divided over the two vector cores of a block
     gave_up: bool  # the compiler dropped double buffering to make the kernel fit
+    unwritten: tuple[Unwritten, ...]  # buffers that are read and that nothing writes
     operations: tuple[Operation, ...]  # by position
 
     @property
@@ -100,6 +102,10 @@ class MemoryReport:
         states = {function.double_buffering for function in self.functions}
         return "lost" if "lost" in states else "kept" if "kept" in states else "none"
 
+    def unwritten(self) -> tuple[Unwritten, ...]:
+        """Buffers that are read and that nothing writes: the kernel is miscompiled."""
+        return tuple(found for function in self.functions for found in function.unwritten)
+
     def wasteful(self) -> tuple[Buffer, ...]:
         """Buffers of which a part is never touched, those that waste most first."""
         found = [buffer for function in self.functions for buffer in function.wasteful]
@@ -132,6 +138,7 @@ def _function(function: Function, vector_functions: frozenset[str], limits: Limi
         count_calls(program.operations, function.core, vector_functions),
         undivided(program.operations),
         gave_up,
+        unwritten(program, buffers),
         tuple(program.operations),
     )
 

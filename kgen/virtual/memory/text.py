@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kgen.virtual.memory.buffers import SPACES, Buffer
 from kgen.virtual.memory.pairs import LoopBuffers
 from kgen.virtual.memory.report import FunctionMemory, MemoryReport, SpaceMemory, where
+from kgen.virtual.memory.unwritten import Unwritten
 
 _MOST = 8  # wasteful buffers that are listed
 _LARGEST = 4  # buffers that are listed of a memory at its fullest
@@ -37,9 +38,19 @@ def _function(function: FunctionMemory) -> Iterator[str]:
         yield "  one of the two vector cores is idle: the work is not divided"
     if function.double_buffering != "none":
         yield f"  double buffering {function.double_buffering}"
+    for lost in function.unwritten:
+        yield f"  MISCOMPILED: {unwritten_text(lost)}"
     for found in function.loop_buffers:
         yield from _loop(function, found)
     yield from _waste(function.wasteful)
+
+
+def unwritten_text(found: Unwritten) -> str:
+    """One line on a buffer that nothing writes, for people."""
+    buffer = found.buffer
+    allocated = where(buffer.place).strip() or f"line {buffer.line} of the IR"
+    read = where(found.place).strip() or f"line {found.line} of the IR"
+    return f"{_type(buffer)} of {allocated} is read at {read} by {found.reader}, and nothing writes it"
 
 
 def _fullest(memory: SpaceMemory) -> str:
