@@ -246,7 +246,7 @@ def trace(
     traced = trace_kernel(sources.loaded.spec, kernels, plan, chosen, files, request, toolchain=toolchain, cache=cache)
     written = write_files(traced, chosen, out, picture, block)
     if as_json:
-        _print_json([trace_row(traced)])
+        _print_json([trace_row(traced, chosen)])
     else:
         for line in (*trace_text(traced, chosen, top), *written):
             typer.echo(line)

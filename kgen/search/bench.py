@@ -117,9 +117,10 @@ def _row(
         "ours_us": ours_us,
         "theirs_us": theirs_us,
         "ratio": ratio,
-        "tie": ratio is not None and 1 / TIE < ratio < TIE,
+        "tie": ranking(ratio) == "tie",
         "launches": _both(len(ours), len(theirs)),
         "basis": "modelled",
+        "toolchain": next((t.result.toolchain for t in (*ours, *theirs) if t.result is not None), {}),
         "problems": problems,
         "warnings": sorted(warnings),
     }
@@ -145,18 +146,26 @@ def variations(costs: Costs) -> tuple[list[Costs], list[tuple[str, float]]]:
     return [costs, *(costs.scaled(name, factor) for name, factor in changes)], changes
 
 
+def ranking(ratio: float | None) -> str:
+    """Where our side stands: ahead, behind, or a tie below a factor of 1.15."""
+    if ratio is None:
+        return "unknown"
+    return "ahead" if ratio <= 1 / TIE else "behind" if ratio >= TIE else "tie"
+
+
 def flips(
     compared: Sequence[Compared], stages: Sequence[str], changes: Sequence[tuple[str, float]]
 ) -> Iterator[dict[str, Any]]:
-    """For each changed constant, the rows whose faster side changes, and the totals' ratios throughout."""
+    """For each changed constant, the rows whose ranking (ahead, tie or behind) changes, and all totals."""
     for each in compared:
         before = {row["kernel"]: row["ratio"] for row in rows(each, stages)}
         for number, (name, factor) in enumerate(changes, 1):
             for row in rows(each, stages, number):
                 old, new = before[row["kernel"]], row["ratio"]
-                flipped = old is not None and new is not None and (old < 1) != (new < 1)
+                flipped = old is not None and new is not None and ranking(old) != ranking(new)
                 if flipped or row["kernel"] == "total":
                     yield {
                         "constant": name, "factor": factor, "kernel": row["kernel"], "shape": each.shape,
                         "direction": each.direction, "ratio": old, "ratio_changed": new, "flips": flipped,
+                        "change": f"{ranking(old)} to {ranking(new)}",
                     }  # fmt: skip

@@ -12,16 +12,17 @@ from kgen.errors import KgenError
 from kgen.search.trace import Traced
 from kgen.spec.targets import Target
 from kgen.storage import replace_file
-from kgen.virtual.memory import Limits, memory_report
+from kgen.virtual.memory import Limits, MemoryReport, memory_report
 from kgen.virtual.memory.picture import picture as draw
+from kgen.virtual.memory.rows import memory_rows
 from kgen.virtual.memory.text import memory_text
 from kgen.virtual.timeline import Costs
 from kgen.virtual.timeline.text import timeline_text
 from kgen.virtual.timeline.trace_file import trace_events
 
 
-def trace_row(traced: Traced) -> dict[str, Any]:
-    """The compile's fields and all of the timeline."""
+def trace_row(traced: Traced, target: Target) -> dict[str, Any]:
+    """The compile's fields, and all of the memory report and of the timeline."""
     v, r, t = traced.variant, traced.result, traced.timeline
     return {
         "kernel": v.kernel,
@@ -37,8 +38,12 @@ def trace_row(traced: Traced) -> dict[str, Any]:
         "ub_bytes": r.ub_bytes,
         "l1_bytes": r.l1_bytes,
         "l0c_bytes": r.l0c_bytes,
+        "ub_predicted_bytes": v.predicted,
+        "calls": r.calls,
+        "idle_vector_core": r.idle_vector_core,
         "modelled_us": t.us if t else None,
         "timeline": asdict(t) if t else None,
+        "memory": memory_rows(report) if (report := _memory(traced, target)) else None,
         "toolchain": r.toolchain,
     }
 
@@ -51,8 +56,7 @@ def trace_text(traced: Traced, target: Target, top: int) -> Iterator[str]:
         yield r.message
     if traced.timeline is None:
         return
-    if traced.module is not None:
-        report = memory_report(traced.module, Limits.of(target), degraded=r.verdict == "degraded")
+    if report := _memory(traced, target):
         yield from memory_text(report).splitlines()
     yield from timeline_text(traced.timeline, top)
 
@@ -70,11 +74,18 @@ def write_files(traced: Traced, target: Target, out: Path | None, picture: Path 
         )
         _write(out, json.dumps(events, separators=(",", ":")))
         lines.append(f"{out}: {len(events['traceEvents'])} events; open it in ui.perfetto.dev or chrome://tracing")
-    if picture is not None and traced.module is not None:
-        report = memory_report(traced.module, Limits.of(target), degraded=traced.result.verdict == "degraded")
+        if left_out := events["otherData"]["left_out_intervals"]:
+            lines.append(f"{out}: {left_out} intervals left out, from {events['otherData']['complete_until_us']} us on")
+    if picture is not None and (report := _memory(traced, target)):
         _write(picture, draw(report, f"{traced.variant.kernel} {traced.variant.name}"))
         lines.append(f"{picture}: on-chip memory over the program")
     return lines
+
+
+def _memory(traced: Traced, target: Target) -> MemoryReport | None:
+    if traced.module is None:
+        return None
+    return memory_report(traced.module, Limits.of(target), degraded=traced.result.verdict == "degraded")
 
 
 def _write(path: Path, text: str) -> None:

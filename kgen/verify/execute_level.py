@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,9 @@ class CompiledKernels:
     def run_case(self, spec: Spec, case: GdnCase) -> list[Row]:
         """The operator and each stage on one case, a row for each output."""
         with self._standing_in():
-            return run_interpreted(spec, self.package, case, level=LEVEL)
+            rows = run_interpreted(spec, self.package, case, level=LEVEL)
+        versions = dict(self._compiler.toolchain.versions)
+        return [replace(row, toolchain=versions) for row in rows]
 
     @contextmanager
     def _standing_in(self) -> Iterator[None]:

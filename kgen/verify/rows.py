@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -22,6 +22,7 @@ class Row:
     max_abs: float
     tolerance: float
     problem: str = ""
+    toolchain: dict[str, str] = field(default_factory=dict)  # versions, where a compiler took part
 
     @property
     def passed(self) -> bool:
@@ -39,4 +40,5 @@ class Row:
             "tolerance": self.tolerance,
             "passed": self.passed,
             "problem": self.problem,
+            "toolchain": self.toolchain,
         }

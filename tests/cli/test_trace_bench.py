@@ -150,6 +150,10 @@ def test_trace_as_json_and_more_rows_take_longer(needs_toolchain: dict[str, str]
         assert row["verdict"] == "fits" and row["shape"]["T"] == rows_
         assert row["modelled_us"] == row["timeline"]["us"]
         assert row["timeline"]["unknown"] == {}
+        assert row["calls"]["mma"] > 0 and row["idle_vector_core"] is False and row["ub_predicted_bytes"] > 0
+        spaces = {s["space"]: s["reserved_bytes"] for part in row["memory"] for s in part["spaces"]}
+        assert (spaces["UB"], spaces["L1"], spaces["L0C"]) == (row["ub_bytes"], row["l1_bytes"], row["l0c_bytes"])
+        assert not any(part["unwritten"] for part in row["memory"])
         assert all(0 <= share <= 1 for use in row["timeline"]["uses"] for share in use["busy"].values())
         times.append(row["modelled_us"])
     assert 3 < times[1] / times[0] < 4.2  # a loop over chunks, and what is there once

@@ -17,7 +17,7 @@ STAGES = ("kkt", "merge")
 
 
 def compiled(verdict: str = "fits", message: str = "") -> CompileResult:
-    return CompileResult(verdict=verdict, message=message, ub_bytes=0, l1_bytes=0, l0c_bytes=0)  # type: ignore[arg-type]
+    return CompileResult(verdict, message, toolchain={"bishengir": "1.2.0"})  # type: ignore[arg-type]
 
 
 def launch(kernel: str, stage: str, *us: float | None, verdict: str = "fits") -> Timed:
@@ -40,6 +40,7 @@ def test_a_row_a_stage_and_the_total_with_launches_counted() -> None:
     assert (total["kernel"], total["ours_us"], total["theirs_us"]) == ("total", 10.0, 50.0)
     assert total["launches"] == {"ours": 1, "theirs": 3} and total["torch_ops"] == {"ours": 3, "theirs": 11}
     assert {r["basis"] for r in (kkt, other, total)} == {"modelled"}
+    assert all(r["toolchain"] == {"bishengir": "1.2.0"} for r in (kkt, other, total))
 
 
 @pytest.mark.parametrize(("ours", "tie"), [(100, True), (114, True), (116, False), (88, True), (86, False)])
@@ -75,7 +76,14 @@ def test_flips_are_told_with_the_constant_that_makes_them() -> None:
         ("hbm_tb_per_s", 0.5, 0.5, 1.5)
     ]
     totals = [f for f in found if f["kernel"] == "total"]
-    assert [f["flips"] for f in totals] == [True, False]
+    assert [(f["flips"], f["change"]) for f in totals] == [(True, "ahead to behind"), (False, "ahead to ahead")]
+
+
+def test_a_tie_that_stays_one_is_no_flip_and_one_that_ends_is() -> None:
+    changes = [("flag_cycles", 0.5), ("flag_cycles", 2.0)]
+    both = compared([launch("a", "kkt", 20.0, 19.0, 40.0)], [launch("b", "kkt", 19.5, 20.0, 20.0)])
+    found = [(f["kernel"], f["factor"], f["change"]) for f in flips([both], STAGES, changes) if f["flips"]]
+    assert found == [("kkt", 2.0, "tie to behind"), ("total", 2.0, "tie to behind")]
 
 
 def test_every_constant_of_a_target_is_halved_and_doubled() -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kgen.spec.targets import Target
 
 
-_SIZES = frozenset(
+_FIXED = frozenset(
     {
         "cube_cores",
         "vector_cores",
@@ -23,6 +23,7 @@ _SIZES = frozenset(
         "scalar_line_bytes",
         "scalar_cache_lines",
         "dma_line_bytes",
+        "borrowed_by",
     }
 )
 _WHOLE = frozenset({"queue_depth"})
@@ -96,6 +97,7 @@ class Costs:
     launch_us: float
     launch_cube_us: float
     block_us: float  # to start a block on a core that has run another
+    borrowed_by: str = ""  # the target's name where none of its constants was measured on it or read in its sources
 
     @classmethod
     def of(cls, target: Target) -> Costs:
@@ -106,10 +108,13 @@ class Costs:
                 code="target-cost",
                 hint="choose an Ascend target",
             )
-        facts = {name: getattr(target.cost, name).value for name in type(target.cost).model_fields}
+        found = {name: getattr(target.cost, name) for name in type(target.cost).model_fields}
+        facts = {name: fact.value for name, fact in found.items()}
+        borrowed = all(fact.evidence.value == "guess" for fact in found.values())
         return cls(
             cube_cores=target.cores.cube.value, vector_cores=target.cores.vector.value,
-            l0a_bytes=target.memory.l0a_bytes.value, l0b_bytes=target.memory.l0b_bytes.value, **facts,
+            l0a_bytes=target.memory.l0a_bytes.value, l0b_bytes=target.memory.l0b_bytes.value,
+            borrowed_by=target.name if borrowed else "", **facts,
         )  # fmt: skip
 
     def scaled(self, name: str, factor: float) -> Costs:
@@ -120,4 +125,4 @@ class Costs:
     @classmethod
     def constants(cls) -> list[str]:
         """The constants that the sensitivity analysis moves: all but sizes of the chip."""
-        return [field.name for field in fields(cls) if field.name not in _SIZES]
+        return [field.name for field in fields(cls) if field.name not in _FIXED]

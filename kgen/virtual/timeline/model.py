@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kgen.virtual.hivm.nodes import PIPES, Module, Place
@@ -16,8 +17,6 @@ from kgen.virtual.timeline.price import ELEMENTS, TICKS, Prices
 from kgen.virtual.timeline.record import Trace
 from kgen.virtual.timeline.recording import Recording, record
 from kgen.virtual.timeline.rounds import rounds
-
-_NOTABLE = 0.02  # shares of a block's time below this aren't worth a warning
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def evaluate(recording: Recording, costs: Costs) -> Timeline:
         uses=_uses(recording, busiest, ran[busiest], prices, ends[busiest]),
         costs=_cost_lines(recording, busiest, prices, ends[busiest], to_us), unknown=dict(unknown),
         undecided=tuple(sorted(recording.notes.undecided)),
-        warnings=tuple(_warnings(recording, ran, prices, cores, busiest, ends[busiest])),
+        warnings=(*_borrowed(costs), *_warnings(recording, ran, prices, cores, ends)),
     )  # fmt: skip
 
 
@@ -222,24 +221,41 @@ def _cost_lines(recording: Recording, class_: int, prices: Prices, end: int, to_
     return tuple(sorted(lines, key=lambda line: (-line.us, line.ir_line, line.pipe)))
 
 
-def _warnings(recording: Recording, ran: list[Block], prices: Prices, cores: int, busiest: int, end: int) -> list[str]:
+def _doubtful_shares(recording: Recording, prices: Prices, ends: list[int]) -> tuple[float, float]:
+    """Of the block that has most of it: the share of its time in which elements move one by one, and the share of its
+    moves' time in runs of less than 32 bytes."""
+    gathers = small = 0.0
+    for class_, end in enumerate(ends):
+        counts = _counts(recording, class_)
+        one_by_one = sum(count * prices.gathers[event] for event, count in counts.items() if event in prices.gathers)
+        moves = {event: count * prices.steps[event].busy for event, count in counts.items() if event in prices.traffic}
+        short = sum(time for event, time in moves.items() if event in prices.small)
+        gathers = max(gathers, one_by_one / max(1, end))
+        small = max(small, short / max(1, sum(moves.values())))
+    return gathers, small
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.005 else "less than 1%"
+
+
+def _borrowed(costs: Costs) -> Iterator[str]:
+    if costs.borrowed_by:
+        yield f"guesses: every cost constant of {costs.borrowed_by} is a guess taken from another chip"
+
+
+def _warnings(recording: Recording, ran: list[Block], prices: Prices, cores: int, ends: list[int]) -> list[str]:
     """What the number can't be trusted for."""
     out = []
-    counts = _counts(recording, busiest)
-    gathers = sum(count * prices.gathers[event] for event, count in counts.items() if event in prices.gathers)
+    gathers, small = _doubtful_shares(recording, prices, ends)
     if gathers:
-        out.append(
-            f"strided gather: for {gathers / max(1, end):.0%} of the block's time the scalar unit moves single elements"
-        )
-    moves = {event: count * prices.steps[event].busy for event, count in counts.items() if event in prices.traffic}
-    small = sum(time for event, time in moves.items() if event in prices.small)
-    if small > end * _NOTABLE:
-        share = small / sum(moves.values())
-        out.append(f"small bursts: {share:.0%} of the time of moves goes into runs of less than 32 bytes")
+        out.append(f"strided gather: for {_percent(gathers)} of a block's time the scalar unit moves single elements")
+    if small:
+        out.append(f"small bursts: {_percent(small)} of a block's time of moves goes into runs of less than 32 bytes")
     if len(recording.blocks) > cores:
         out.append(f"grid over the cores: {len(recording.blocks)} blocks on {cores} cores, queued in order")
     if recording.recorded < len(recording.blocks):
-        out.append(f"sampled: {recording.recorded} of {len(recording.blocks)} blocks recorded, evenly spread")
+        out.append(f"sampled: {recording.recorded} of {len(recording.blocks)} blocks recorded, spread over the grid")
     for what in sorted(recording.notes.data):
         out.append(f"data-dependent: an integer ({what}) isn't known; addresses hang on it alone")
     unmatched = sum(core.unmatched for block in ran for core in block.cores)

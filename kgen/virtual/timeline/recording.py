@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kgen.errors import KgenError
@@ -13,6 +15,7 @@ from kgen.virtual.timeline.record import Notes, Recorder, Trace
 
 EVENT_BUDGET = 1_500_000  # events recorded before blocks are sampled
 _FEWEST_BLOCKS = 8
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,8 @@ class Recording:
 
 
 def record(module: Module, launch: Launch, costs: Costs, budget: int = EVENT_BUDGET) -> Recording:
-    """Record the launch's blocks, or as many as the budget of events allows, evenly spread. Constants that are times
-    don't matter."""
+    """Record the launch's blocks, or as many, spread over the grid, as the budget of events allows. Constants that are
+    times don't matter."""
     table, notes = Table(), Notes()
     functions = _cores(module)
     made = {f.name: Recorder(f, launch, costs, table, notes) for f in functions}
@@ -47,13 +50,18 @@ def record(module: Module, launch: Launch, costs: Costs, budget: int = EVENT_BUD
     count = launch.blocks
     if count < 1:
         raise KgenError(f"a grid of {launch.grid}", code="launch-grid", hint="each size must be at least 1")
-    allowed = max(_FEWEST_BLOCKS, budget // max(1, trace(0)))
-    for block in _spread(count, allowed):
-        if block not in found:
-            trace(block)
+    events = 0
+    for block in _spread(count):
+        if events > budget and len(found) >= _FEWEST_BLOCKS:
+            break
+        events += trace(block)
     recorded = sorted(found)
-    blocks = tuple(found[b] for b in recorded) if len(found) == count else _nearest(count, recorded, found)
-    return Recording(launch, kinds, tuple(numbers), blocks, len(found), table, notes)
+    order = list(dict.fromkeys(found[block] for block in recorded))  # classes by their first block
+    traces_of = list(numbers)
+    rank = {class_: number for number, class_ in enumerate(order)}
+    renumbered = {block: rank[class_] for block, class_ in found.items()}
+    blocks = _nearest(count, recorded, renumbered)
+    return Recording(launch, kinds, tuple(traces_of[c] for c in order), blocks, len(found), table, notes)
 
 
 def _cores(module: Module) -> list[Function]:
@@ -66,11 +74,16 @@ def _runs(functions: list[Function]) -> list[tuple[Function, int]]:
     return [(f, sub) for f in functions for sub in ((0, 1) if f.core == "aiv" and f.mixed else (0,))]
 
 
-def _spread(count: int, allowed: int) -> list[int]:
-    """All blocks, or some with the first and the last among them."""
-    if count <= allowed:
-        return list(range(count))
-    return sorted({round(i * (count - 1) / (allowed - 1)) for i in range(allowed)})
+def _spread(count: int) -> Iterator[int]:
+    """All blocks once, the first and the last before others, in an order of which each beginning is spread over the
+    grid and follows no period of it (multiples of the golden section)."""
+    step = max(1, round(count * _GOLDEN))
+    while math.gcd(step, count) > 1:
+        step += 1
+    yield 0
+    if count > 1:
+        yield count - 1
+    yield from (block for i in range(1, count) if (block := i * step % count) != count - 1)
 
 
 def _nearest(count: int, recorded: list[int], found: dict[int, int]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from kgen.virtual.timeline.model import core_names
 from kgen.virtual.timeline.price import TICKS, Prices
 from kgen.virtual.timeline.recording import Recording
 
-LIMIT = 400_000  # intervals in one file
+LIMIT = 400_000  # intervals in one file; of more, the earliest
 
 
 def trace_events(recording: Recording, costs: Costs, title: str, block: int = 0) -> dict[str, Any]:
@@ -31,19 +31,22 @@ def trace_events(recording: Recording, costs: Costs, title: str, block: int = 0)
         raise deadlock() from None
     to_us = 1 / (TICKS * costs.clock_ghz * 1e3)
     events: list[dict[str, Any]] = []
-    left_out = 0
+    intervals: list[tuple[int, int, int, int, int]] = []  # start, core, pipe, event, end
     for number, (name, core) in enumerate(zip(core_names(recording.kinds), ran.cores, strict=True)):
         events.append(_metadata("process_name", number, 0, f"{name} (modelled)"))
         for pipe, label in enumerate(PIPES):
             events.append(_metadata("thread_name", number, pipe, label))
-        for pipe, event, start, end in core.log or ():
-            if end <= start:
-                continue
-            if len(events) >= LIMIT:
-                left_out += 1
-                continue
-            events.append(_interval(recording, number, pipe, event, start * to_us, (end - start) * to_us))
-    notes = {"what": f"{title}, block {block}, modelled", "left_out_intervals": left_out}
+        intervals += [(start, number, pipe, event, end) for pipe, event, start, end in core.log or () if end > start]
+    notes: dict[str, Any] = {
+        "what": f"{title}, block {block}, modelled", "left_out_intervals": max(0, len(intervals) - LIMIT)
+    }  # fmt: skip
+    if len(intervals) > LIMIT:
+        intervals.sort()
+        notes["complete_until_us"] = round(intervals[LIMIT][0] * to_us, 4)
+    events += [
+        _interval(recording, number, pipe, event, start * to_us, (end - start) * to_us)
+        for start, number, pipe, event, end in intervals[:LIMIT]
+    ]
     return {"displayTimeUnit": "ns", "otherData": notes, "traceEvents": events}
 
 
