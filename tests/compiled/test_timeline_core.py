@@ -314,6 +314,8 @@ def test_flags_that_come_with_a_product() -> None:
     assert core.unmatched == 0
     assert [start for pipe, start, _ in log if pipe == MTE1] == [100, 105, 110]
     assert [entry for entry in log if entry[0] == MTE2][-1] == (MTE2, 111, 112)
+    _, log = run(product(1, 5, 9, releases=(6, -1))._replace(release=20), wait(MTE1, MTE2, 6), issue(MTE2, 1))
+    assert log[-1] == (MTE2, 25, 26)  # the flag takes its time, as one of its own would
     core, _ = run(product(1, 5, 9, waits=(2, -1), releases=(-1, -1)), wait(MTE1, MTE2, 2))
     assert core.unmatched == 2
 

@@ -427,7 +427,7 @@ def test_a_product_waits_for_the_event_of_its_operand_and_frees_it() -> None:
     data = launch(Buffer("p", "bf16", 4096))
     move, product = 20 + 8192 / 16, 100 + 8192 / 256 + 8192 / 128
     found = model(cube(*lines, arguments=f"%p: {kind}, {GRID}"), data, COSTS)
-    assert found.core_us * 1e3 == pytest.approx(30 + move + 300 + 20 + product + 20 + move + 300)
+    assert found.core_us * 1e3 == pytest.approx(30 + move + 300 + 20 + product + 20 + 20 + move + 300)
     assert found.warnings == ()
     wrong = [line.replace("EVENT_ID3", "EVENT_ID4") for line in lines]
     found = model(cube(*wrong, arguments=f"%p: {kind}, {GRID}"), data, COSTS)

@@ -159,7 +159,7 @@ class Core:
                 self.log += [(MTE1, event, start, loaded), (M, event, begin, end)]
         for number in step.releases:
             if number >= 0:
-                self.flags.setdefault((MTE1, MTE2, number), deque()).append(self.given(MTE1))
+                self.flags.setdefault((MTE1, MTE2, number), deque()).append(self.given(MTE1) + step.release)
         end = self.ready[M]
         if exclusive:
             self.wait(MTE1, end)

@@ -36,6 +36,7 @@ class Step(NamedTuple):
     product: tuple[int, ...] = ()  # steps, load, multiply, last block, unit flag, halves of L0, exclusive
     waits: tuple[int, ...] = ()
     releases: tuple[int, ...] = ()
+    release: int = 0  # ticks from a product's last load to where a move may overwrite its operands
 
 
 class Traffic(NamedTuple):
@@ -103,7 +104,7 @@ class Prices:
                 return Step(
                     PRODUCT, scalar, M, product.steps * ticks(product.multiply_cycles),
                     ticks(costs.mma_latency_cycles), number=product.accumulator, product=shape,
-                    waits=product.waits, releases=product.releases,
+                    waits=product.waits, releases=product.releases, release=ticks(costs.flag_cycles),
                 )  # fmt: skip
         else:
             move = move_cost(event, costs)
