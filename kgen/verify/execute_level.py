@@ -88,7 +88,7 @@ class CompiledKernels:
         key = self._compiler.key(request)
         if key not in self._prepared:
             result = self._compiler.compile(request, keep_ir=True)
-            if result.final_ir is None:
+            if not result.usable or result.final_ir is None:
                 raise RuntimeError(f"{function} does not compile: {result.verdict}: {result.message}")
             self._prepared[key] = prepare(result.final_ir, self._sizes)
         whole = (*grid, 1, 1, 1)

@@ -10,19 +10,24 @@ import hashlib
 import json
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kgen.storage import replace_file
 
-SCHEMA = 2  # raise when a stored result changes its fields or its meaning
+SCHEMA = 3  # raise when a stored result changes its fields or its meaning
 
 
 def content_key(parts: Mapping[str, Any]) -> str:
     """sha256 over everything that a result depends on, independent of the order of keys."""
     text = json.dumps({"schema": SCHEMA, **parts}, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def code_hash(files: Iterable[Path]) -> str:
+    """A hash of source files, for results that are only as good as the code that made them."""
+    return content_key({f"{f.parent.name}/{f.name}": f.read_text(encoding="utf-8") for f in sorted(files)})
 
 
 class ResultCache:
@@ -35,24 +40,21 @@ class ResultCache:
 
     def get(self, key: str) -> dict[str, Any] | None:
         """The stored fields, or None where there are none or they can't be read."""
-        if self._folder is None:
-            return None
-        try:
-            entry = json.loads(self._path(key).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        if not isinstance(entry, dict) or entry.get("key") != key or not isinstance(entry.get("result"), dict):
+        entry = self._entry(key)
+        if entry is None or not isinstance(entry.get("result"), dict):
             return None
         result: dict[str, Any] = entry["result"]
         return result
 
     def text(self, key: str) -> str | None:
-        """The text stored with a result, or None."""
-        if self._folder is None:
+        """The text that was stored with a result, or None: it must be the very one that the result is of."""
+        entry = self._entry(key)
+        if entry is None:
             return None
         try:
-            return zlib.decompress(self._path(key, "ir.z").read_bytes()).decode()
-        except (OSError, ValueError, zlib.error):
+            text = zlib.decompress(self._path(key, "ir.z").read_bytes())
+            return text.decode() if _sha256(text) == entry.get("text") else None
+        except (OSError, ValueError, zlib.error, MemoryError):
             return None
 
     def put(self, key: str, result: Mapping[str, Any], text: str | None = None) -> None:
@@ -60,12 +62,23 @@ class ResultCache:
         that is there has its own."""
         if self._folder is None:
             return
+        encoded = text.encode() if text is not None else None
+        entry = {"key": key, "text": _sha256(encoded) if encoded is not None else None, "result": dict(result)}
         try:
-            if text is not None:
-                replace_file(self._path(key, "ir.z"), zlib.compress(text.encode(), 1))
-            replace_file(self._path(key), json.dumps({"key": key, "result": dict(result)}))
+            if encoded is not None:
+                replace_file(self._path(key, "ir.z"), zlib.compress(encoded, 1))
+            replace_file(self._path(key), json.dumps(entry))
         except OSError as error:
             self._warn(error)
+
+    def _entry(self, key: str) -> dict[str, Any] | None:
+        if self._folder is None:
+            return None
+        try:
+            entry = json.loads(self._path(key).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return None
+        return entry if isinstance(entry, dict) and entry.get("key") == key else None
 
     def _path(self, key: str, kind: str = "json") -> Path:
         """Two levels, so that no folder grows without bound."""
@@ -77,3 +90,7 @@ class ResultCache:
         if not self._warned:
             self._warned = True
             warnings.warn(f"results are not cached: {error}", RuntimeWarning, stacklevel=3)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -17,21 +17,22 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from kgen.errors import KgenBug, KgenError
 from kgen.virtual.blame import OPTIONS as BLAME_OPTIONS
 from kgen.virtual.blame import blamed
 from kgen.virtual.cache import ResultCache, content_key
 from kgen.virtual.frontend import FrontEnd, WorkerDiedError, WorkerTimeoutError
-from kgen.virtual.memory import read_hivm
+from kgen.virtual.hivm import HivmError
 from kgen.virtual.process import Finished, Limit, minimal_environment, run_limited
+from kgen.virtual.result import CompileResult, judged, readers_hash, restored, unreadable, with_report
 from kgen.virtual.standin import KEEP_VARIABLE, write_stand_ins
 from kgen.virtual.toolchain import Toolchain
-from kgen.virtual.verdict import Verdict, bounded, overflowed_space, read_outcome
+from kgen.virtual.verdict import bounded, overflowed_space, read_outcome
 
 Constant = int | float | bool | None
 
@@ -73,24 +74,6 @@ class LinalgRequest:
 
 
 Request = CompileRequest | LinalgRequest
-
-
-@dataclass(frozen=True)
-class CompileResult:
-    """What the compiler made of a request. Sizes are peak bytes of one core; None where it did not get that far."""
-
-    verdict: Verdict
-    message: str  # one line for people; empty when it fits
-    detail: str = ""  # what the front end or compiler printed, bounded
-    ub_bytes: int | None = None
-    l1_bytes: int | None = None
-    l0c_bytes: int | None = None
-    required_bytes: int | None = None  # bytes the compiler asked for in the space that overflowed
-    calls: dict[str, int] = field(default_factory=dict)  # call sites by class, see hivm.CALL_CLASSES
-    idle_vector_core: bool | None = None  # None where the kernel has no cube and vector halves
-    seconds: float = 0.0  # wall time of the compile itself, also when the result came from the cache
-    final_ir: str | None = None  # only where it was asked for
-    toolchain: dict[str, str] = field(default_factory=dict)
 
 
 Progress = Callable[[int, int], None]
@@ -135,20 +118,39 @@ class Compiler:
         """Compile one kernel, or take the result from the cache; `keep_ir` asks for the final IR's text as well."""
         source = _text(request)
         key = self._key(request, source)
-        stored = _restore(self._cache.get(key))
-        if stored is not None:
-            if not keep_ir or stored.verdict not in ("fits", "degraded"):
-                return stored
-            text = self._cache.text(key)
-            if text is not None:
-                return replace(stored, final_ir=text)
-        started = time.monotonic()
-        result, lasting = self._compile(request, source)
-        result = replace(result, seconds=time.monotonic() - started, toolchain=dict(self.toolchain.versions))
-        plain = replace(result, final_ir=None)
-        if lasting:
-            self._cache.put(key, asdict(plain), result.final_ir)
-        return result if keep_ir else plain
+        found = self._remembered(key, keep_ir)
+        if found is None:
+            started = time.monotonic()
+            found, lasting = self._compile(request, source)
+            found = replace(found, seconds=time.monotonic() - started, toolchain=dict(self.toolchain.versions))
+            if lasting:
+                self._keep(key, found)
+        return judged(found if keep_ir else replace(found, final_ir=None))
+
+    def _remembered(self, key: str, keep_ir: bool) -> CompileResult | None:
+        """A result that was kept, its final IR with it where that is asked for. What other code has read from the IR
+        is read again."""
+        stored = restored(self._cache.get(key))
+        if stored is None or not stored.usable:
+            return stored
+        current = stored.readers == readers_hash()
+        if current and not keep_ir:
+            return stored
+        text = self._cache.text(key)
+        if text is None:
+            return None
+        if current:
+            return replace(stored, final_ir=text)
+        try:
+            again = with_report(stored, text)
+        except HivmError:
+            return None
+        self._keep(key, again)
+        return again
+
+    def _keep(self, key: str, result: CompileResult) -> None:
+        fields = asdict(replace(result, final_ir=None))
+        self._cache.put(key, fields, result.final_ir)
 
     def key(self, request: Request) -> str:
         """What the result of a request is stored under: equal keys, equal results."""
@@ -256,7 +258,7 @@ class Compiler:
         # Folders of this machine mean nothing to a reader, and the private one differs in every run.
         output = _LOCATION.sub(r'loc("\1"', finished.output.replace(f"{folder}/", ""))
         finished = replace(finished, output=output)
-        return finished, kept.read_text(encoding="utf-8") if kept.is_file() else None
+        return finished, kept.read_text(encoding="utf-8", errors="replace") if kept.is_file() else None
 
     def _result(self, finished: Finished, final_ir: str | None) -> tuple[CompileResult, bool]:
         """Verdict and memory report of a run."""
@@ -265,18 +267,12 @@ class Compiler:
             reading.verdict, reading.message, bounded(finished.output), required_bytes=reading.required_bytes
         )
         lasting = finished.returncode is not None and finished.returncode >= 0
-        if reading.verdict not in ("fits", "degraded") or final_ir is None:
+        if not result.usable or final_ir is None:
             return result, lasting
-        report = read_hivm(final_ir, degraded=reading.verdict == "degraded")
-        return replace(
-            result,
-            ub_bytes=report.peak("ub"),
-            l1_bytes=report.peak("cbuf"),
-            l0c_bytes=report.peak("cc"),
-            calls=report.calls(),
-            idle_vector_core=report.idle_vector_core(),
-            final_ir=final_ir,
-        ), lasting
+        try:
+            return with_report(result, final_ir), lasting
+        except HivmError as error:
+            return unreadable(result, error), False
 
     def _compiler_for(self, target: str) -> Path:
         """The compiler of the target's family."""
@@ -328,14 +324,3 @@ def _text(request: Request) -> str:
         raise KgenError(
             f"cannot read the kernels of {path}: {error}", code="kernels-unreadable", hint="run `kgen build` first"
         ) from error
-
-
-def _restore(stored: dict[str, Any] | None) -> CompileResult | None:
-    """A result from the cache, unless it is of another shape."""
-    if stored is None:
-        return None
-    try:
-        result = CompileResult(**stored)
-    except TypeError:
-        return None
-    return result if result.verdict in get_args(Verdict) else None

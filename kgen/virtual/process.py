@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import signal
 import subprocess
 import threading
@@ -12,7 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+MOST_OUTPUT = 64 << 20  # bytes; a compiler that prints more will not end
+_KEPT = 20_000  # characters of such an output
+_CHUNK = 1 << 16
 _LOOK_EVERY_S = 0.2  # how soon a cancelled wait ends
+_CLOSED_S = 0.01  # how soon an end is seen after the output was closed
 
 
 class Limit:
@@ -41,29 +46,56 @@ class Finished:
 
 
 def run_limited(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, limit: Limit) -> Finished:
-    """Run without a shell in a process group of its own, killed whole at the limit or when we are interrupted."""
+    """Run without a shell in a process group of its own, killed whole at the limit, at its end, when it prints without
+    bound, or when we are interrupted."""
     child = subprocess.Popen(
         list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(env),
-        cwd=cwd, start_new_session=True, text=True, encoding="utf-8", errors="replace",
+        cwd=cwd, start_new_session=True,
     )  # fmt: skip
     try:
-        while True:
-            try:
-                # Called again after a slice has passed, it goes on reading and loses nothing.
-                output, _ = child.communicate(timeout=limit.slice_s())
-                return Finished(child.returncode, output)
-            except subprocess.TimeoutExpired as expired:
-                if limit.over():
-                    partial = expired.output or b""
-                    text = partial.decode("utf-8", "replace") if isinstance(partial, bytes) else partial
-                    return Finished(None, text)
+        output, ended = _read(child, limit)
+        text = output.decode("utf-8", "replace")
+        if len(output) > MOST_OUTPUT:
+            kill_group(child)
+            return Finished(1, f"{text[:_KEPT]}\nerror: stopped after it had printed {MOST_OUTPUT >> 20} MiB")
+        if ended:
+            kill_group(child)
+        return Finished(child.returncode, text)
     finally:
         kill_group(child)
 
 
-def kill_group(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+def _read(child: subprocess.Popen[bytes], limit: Limit) -> tuple[bytes, bool]:
+    """What a child prints until it has ended, and whether it has. What it leaves running may hold its output open: that
+    isn't waited for."""
+    assert child.stdout is not None
+    chunks: list[bytes] = []
+    size = 0
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while not limit.over() and size <= MOST_OUTPUT:
+            gone = _has_ended(child)  # looked at first, so that what was printed before the end is read
+            if selector.get_map() and selector.select(0 if gone else limit.slice_s()):
+                chunk = os.read(child.stdout.fileno(), _CHUNK)
+                chunks.append(chunk)
+                size += len(chunk)
+                if not chunk:
+                    selector.unregister(child.stdout)
+            elif gone:
+                return b"".join(chunks), True
+            elif not selector.get_map():
+                time.sleep(min(_CLOSED_S, limit.slice_s()))
+    return b"".join(chunks), False
+
+
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    """Whether a child has ended; it isn't reaped, so that its number still names its process group."""
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def kill_group(child: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
     """Kill a child that leads its own session together with everything it started, and reap it."""
-    if child.poll() is None:
+    if child.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()

@@ -9,6 +9,7 @@ from typing import NamedTuple, Union
 from kgen.virtual.hivm.errors import HivmError
 
 OPERATORS = ("+", "-", "*", "floordiv", "ceildiv", "mod")
+_MOST_TOKENS = 120  # the longest map seen in a kernel has 18; each level of nesting costs calls here and brackets there
 _TOKEN = re.compile(r"\s*(->|floordiv|ceildiv|mod|[ds]\d+|\d+|[-+*()\[\],])")
 
 
@@ -55,6 +56,8 @@ class _Reader:
         self._tokens = _TOKEN.findall(text)
         if "".join(self._tokens) != re.sub(r"\s+", "", text):
             raise self._unknown()
+        if len(self._tokens) > _MOST_TOKENS:
+            raise HivmError(f"an affine map of more than {_MOST_TOKENS} tokens: {text[:60]!r}")
         self._at = 0
 
     def read(self) -> AffineMap:

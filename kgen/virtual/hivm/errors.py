@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from kgen.errors import KgenError
 
+_MOST = 300  # characters of a message
+
 
 class HivmError(KgenError):
     """The final IR isn't what this reader knows: another compiler version, or a file that isn't one."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         """`line` counts from 1 in the IR's text."""
+        message = message if len(message) <= _MOST else f"{message[:_MOST]}…"  # it may quote the text
         self.line = line
         self.unplaced = message
         where = f"line {line}: " if line is not None else ""

@@ -23,6 +23,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_MOST_DIGITS = 40  # more than any integer of 128 bits has
+_LONG_NUMBER = re.compile(rf"\d{{{_MOST_DIGITS + 1}}}")
 KINDS = ("value", "memref", "word", "number", "mark", "symbol", "alias", "string", "end")
 
 
@@ -50,6 +52,8 @@ class Tokens:
             end = match.end()
             kind = match.lastgroup or "skip"
             if kind != "skip":
+                if end - match.start(kind) > _MOST_DIGITS and kind != "string" and _LONG_NUMBER.search(match[kind]):
+                    raise HivmError(f"a number of more than {_MOST_DIGITS} digits", self.line(match.start(kind)))
                 kinds.append(kind)
                 texts.append(match[kind])
                 starts.append(match.start(kind))

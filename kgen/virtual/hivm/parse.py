@@ -16,6 +16,7 @@ from kgen.virtual.hivm.nodes import Argument, Block, Function, Module, Operation
 from kgen.virtual.hivm.parse_ops import read_operation
 from kgen.virtual.hivm.places import read_places
 
+_MOST_NESTED = 64  # regions; every walk over a function calls itself for each
 _CORE = re.compile(r"hivm\.func_core_type<(AIC|AIV|MIX|AIC_OR_AIV)>")
 _ROLE = re.compile(r"hacc\.arg_type<(\w+)>")
 
@@ -39,6 +40,7 @@ class _ModuleReader:
         self._maps: dict[str, AffineMap] = {}
         self.functions: list[Function] = []
         self.declared: set[str] = set()
+        self._depth = 0  # of the region that is being read
 
     def read(self) -> None:
         c = self._c
@@ -124,6 +126,9 @@ class _ModuleReader:
     def _block(self) -> Block:
         """Operations up to the closing brace; what follows it belongs to the caller."""
         c = self._c
+        self._depth += 1
+        if self._depth > _MOST_NESTED:
+            raise HivmError(f"regions nested more than {_MOST_NESTED} deep", c.line)
         names = c.names()
         out: list[Operation] = []
         while not c.accept("}"):
@@ -132,6 +137,7 @@ class _ModuleReader:
             else:
                 out.append(read_operation(c, self._maps, self._block))
         c.leave(names)
+        self._depth -= 1
         return tuple(out)
 
     def _label(self) -> Unknown:

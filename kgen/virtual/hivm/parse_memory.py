@@ -25,6 +25,10 @@ def pointer_cast(c: Cursor, x: Context) -> n.Operation:
     kind = c.memref()
     if kind.space is None:
         raise HivmError("a buffer without a memory space", x.line)
+    if not addresses:
+        raise HivmError("a buffer without an address", x.line)
+    if len(sizes) != kind.shape.count(None):
+        raise HivmError(f"a buffer with {len(sizes)} sizes for {kind.shape.count(None)} open ones", x.line)
     return n.PointerCast(x.line, None, define(c, x), addresses, sizes, kind)
 
 

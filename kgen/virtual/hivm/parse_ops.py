@@ -13,6 +13,8 @@ from kgen.virtual.hivm.cursor import Cursor
 from kgen.virtual.hivm.errors import UnexpectedError
 from kgen.virtual.hivm.parse_context import Context, ReadBlock, define_all
 
+_MOST_RESULTS = 1024
+
 
 def read_operation(c: Cursor, maps: Mapping[str, AffineMap], block: ReadBlock) -> n.Operation:
     """The next operation with the regions it holds."""
@@ -35,11 +37,19 @@ def _results(c: Cursor) -> tuple[tuple[str, int], ...]:
     out: list[tuple[str, int]] = []
     while c.kinds[c.at] == "value":
         name = c.take("value")
-        out.append((name, c.integer() if c.accept(":") else 1))
+        out.append((name, _count(c) if c.accept(":") else 1))
         if not c.accept(","):
             c.expect("=")
             break
     return tuple(out)
+
+
+def _count(c: Cursor) -> int:
+    count = c.integer()
+    if not 1 <= count <= _MOST_RESULTS:
+        c.at -= 1
+        raise c.error(f"from 1 to {_MOST_RESULTS} results")
+    return count
 
 
 def _by_kind(c: Cursor, x: Context, begin: int, generic: bool) -> n.Operation:

@@ -13,6 +13,9 @@ _NAMED = re.compile(r'"(?:[^"\\]|\\.)*"\((.+)\)')
 _FUSED = re.compile(r"fused(?:<.*>)?\[(.+)\]")
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[(\[<]|[)\]>]| at |,|[^"()\[\]<>, ]+| ')
 
+_MOST_NESTED = 64  # locations in one another, and characters of one: beyond, a location has no line
+_MOST_CHARACTERS = 4000
+
 Lines = tuple[tuple[str, int], ...]  # files and lines, innermost first
 
 
@@ -42,16 +45,21 @@ class _Reader:
     def __init__(self, raw: dict[str, str]) -> None:
         self.raw = raw
         self._read: dict[str, Lines] = {}
+        self._depth = 0
 
     def lines(self, body: str) -> Lines:
         """What a location stands for: the innermost and the outermost line are what counts."""
         body = body.strip()
         if body not in self._read:
             self._read[body] = ()  # while it is being read
+            self._depth += 1
             self._read[body] = self._of(self.raw.get(body, body).strip())
+            self._depth -= 1
         return self._read[body]
 
     def _of(self, body: str) -> Lines:
+        if self._depth > _MOST_NESTED or len(body) > _MOST_CHARACTERS:
+            return ()
         if body in self.raw:
             return self.lines(body)
         if match := _FILE.fullmatch(body):

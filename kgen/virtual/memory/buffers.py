@@ -20,6 +20,8 @@ from kgen.virtual.templates import template
 
 SPACES: Mapping[str, str] = {"ub": "UB", "cbuf": "L1", "cc": "L0C", "ca": "L0A", "cb": "L0B"}  # in a report's order
 
+_FARTHEST = 1 << 40  # no address or size of a buffer lies beyond
+
 Kind = Literal["loaded", "stored", "operand", "accumulator", "scratch", "temporary"]
 _BY_SPACE: Mapping[str, Kind] = {"cbuf": "operand", "ca": "operand", "cb": "operand", "cc": "accumulator"}
 
@@ -126,10 +128,12 @@ def _buffer(program: Program, cast: PointerCast, position: int, limits: Limits, 
 
 def _integer(program: Program, name: str, cast: PointerCast) -> int:
     """The value of a constant."""
-    try:
-        return program.integers[name]
-    except KeyError:
-        raise HivmError(f"{name} is not a constant, so the place of a buffer is unknown", cast.line) from None
+    value = program.integers.get(name)
+    if value is None:
+        raise HivmError(f"{name} is not a constant, so the place of a buffer is unknown", cast.line)
+    if not 0 <= value < _FARTHEST:
+        raise HivmError(f"{name} is {value}, which is no address or size of a buffer", cast.line)
+    return value
 
 
 def _lasting(program: Program, position: int, home: int) -> int:

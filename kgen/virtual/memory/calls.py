@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 from kgen.virtual.hivm import HivmError
 from kgen.virtual.hivm import nodes as n
-from kgen.virtual.memory.program import NAME
+from kgen.virtual.memory.program import LABEL, NAME
 from kgen.virtual.templates import template
 
 CALL_CLASSES = ("vector", "mte2", "mte3", "nd2nz", "mma", "fixpipe", "barrier", "sync")
@@ -89,6 +90,21 @@ def _template_class(call: n.Call, core: str | None, vector_functions: frozenset[
     if core == "aiv":
         return "vector"
     raise HivmError(f"the cube core calls {call.callee!r} and kgen does not know which unit runs it", call.line)
+
+
+def unknown_names(operations: Sequence[n.Operation], vector_functions: frozenset[str]) -> dict[str, int]:
+    """Operations, and calls of what is neither a template nor a function of the module, by name with counts."""
+    names: Counter[str] = Counter()
+    for operation in operations:
+        if isinstance(operation, n.Unknown) and operation.name != LABEL:
+            names[operation.name] += 1
+        elif isinstance(operation, n.Call) and _is_unknown(operation.callee, vector_functions):
+            names[f"@{operation.callee}"] += 1
+    return dict(names)
+
+
+def _is_unknown(callee: str, vector_functions: frozenset[str]) -> bool:
+    return callee not in vector_functions and template(callee) is None
 
 
 def undivided(operations: Sequence[n.Operation]) -> bool:

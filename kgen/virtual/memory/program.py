@@ -11,12 +11,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kgen.virtual.hivm import HivmError
 from kgen.virtual.hivm import nodes as n
 from kgen.virtual.hivm.types import MemRef
 
 NAME = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _TARGET = re.compile(r"\^(\w+)(?:\(([^:)]*))?")
-_LABEL = "block label"  # how the parser names one
+_ON_CHIP = re.compile(r"address_space<(?:ub|cbuf|cc|ca|cb)>")
+LABEL = "block label"  # how the parser names one
 # Operations of the 950's IR that only give memory another name.
 _RENAMES = frozenset({"builtin.unrealized_conversion_cast", "llvm.extractvalue", "llvm.insertvalue"})
 
@@ -110,7 +112,7 @@ class _Line:
         self._loop: Loop | None = None
         # Blocks, in the 950's form: positions, and arguments, which are passed to before the text defines them.
         self._labels: dict[str, int] = {}
-        self._arguments = {_label(o): o.results for o in body if isinstance(o, n.Unknown) and o.name == _LABEL}
+        self._arguments = {_label(o): o.results for o in body if isinstance(o, n.Unknown) and o.name == LABEL}
         self._ends: dict[int, tuple[int, n.Place | None]] = {}  # of loops, by where they begin
 
     def block(self, block: n.Block) -> None:
@@ -236,7 +238,7 @@ class _Line:
 
     def unknown(self, operation: n.Unknown, position: int) -> None:
         text = operation.text.partition(" = ")[2] if operation.results else operation.text
-        if operation.name == _LABEL:
+        if operation.name == LABEL:
             self._labels[_label(operation)] = position
         elif operation.name.startswith("cf."):
             self._branch(operation, position)
@@ -246,7 +248,18 @@ class _Line:
             for value in NAME.findall(text):
                 self.link(value, operation.results[0])
         else:
-            self.use(NAME.findall(text), operation, position)
+            values = NAME.findall(text)
+            self.use(values, operation, position)
+            if operation.results and _ON_CHIP.search(text):
+                self._aliased(operation, values)
+
+    def _aliased(self, operation: n.Unknown, values: Sequence[n.Value]) -> None:
+        """What an unknown operation makes of on-chip memory lies where its operands do, or nobody knows where."""
+        if not any(value in self.program.derived for value in values):
+            raise HivmError(f"{operation.name} makes on-chip memory in a way that kgen does not know", operation.line)
+        for result in operation.results:
+            for value in values:
+                self.link(value, result)
 
     def _branch(self, operation: n.Unknown, position: int) -> None:
         """Values passed to a block lie where its arguments do; a branch back is the end of a loop."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kgen.virtual.hivm import HivmError
 from kgen.virtual.hivm.nodes import Call, Function, Module, Operation, Place
 from kgen.virtual.memory.buffers import SPACES, Buffer, Limits, buffers_of
-from kgen.virtual.memory.calls import CALL_CLASSES, count_calls, undivided
+from kgen.virtual.memory.calls import CALL_CLASSES, count_calls, undivided, unknown_names
 from kgen.virtual.memory.pairs import DoubleBuffering, LoopBuffers, loop_buffers
 from kgen.virtual.memory.program import Loop, Program, program_of
 from kgen.virtual.memory.unwritten import Unwritten, unwritten
@@ -44,6 +45,7 @@ class FunctionMemory:
     one_vector_core: bool  # the work is not divided over the two vector cores of a block
     gave_up: bool  # the compiler dropped double buffering to make the kernel fit
     unwritten: tuple[Unwritten, ...]  # buffers that are read and that nothing writes
+    unknown: Mapping[str, int]  # operations and callees that nobody knows, with counts
     operations: tuple[Operation, ...]  # by position
 
     @property
@@ -102,6 +104,10 @@ class MemoryReport:
         states = {function.double_buffering for function in self.functions}
         return "lost" if "lost" in states else "kept" if "kept" in states else "none"
 
+    def unknown(self) -> dict[str, int]:
+        """Operations that nobody knows, by name with counts: what the rest of the report can't take into account."""
+        return dict(sorted(sum((Counter(f.unknown) for f in self.functions), Counter()).items()))
+
     def unwritten(self) -> tuple[Unwritten, ...]:
         """Buffers that are read and that nothing writes: the kernel is miscompiled."""
         return tuple(found for function in self.functions for found in function.unwritten)
@@ -139,6 +145,7 @@ def _function(function: Function, vector_functions: frozenset[str], limits: Limi
         undivided(program.operations),
         gave_up,
         unwritten(program, buffers),
+        unknown_names(program.operations, vector_functions),
         tuple(program.operations),
     )
 

@@ -1,0 +1,143 @@
+"""What is kept between runs is never taken on trust: an entry that isn't what was stored isn't there."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kgen.errors import KgenError
+from kgen.virtual import Compiler, CompileRequest, CompileResult, Toolchain
+from kgen.virtual import result as results
+from kgen.virtual.cache import ResultCache
+from kgen.virtual.result import judged, restored, with_report
+from tests.compiled.test_memory_report import buffer, call, text_of
+
+GOOD = CompileResult("fits", "", ub_bytes=64, l1_bytes=0, l0c_bytes=0, calls={"mma": 2}, idle_vector_core=None)
+
+
+def test_what_was_stored_comes_back() -> None:
+    assert restored(json.loads(json.dumps(asdict(GOOD)))) == GOOD
+    assert restored(None) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "fine"}, {"verdict": None}, {"message": 3}, {"ub_bytes": -1}, {"ub_bytes": True},
+        {"ub_bytes": 64.0}, {"ub_bytes": "64"}, {"l1_bytes": math.nan}, {"required_bytes": math.inf},
+        {"calls": {"mma": -2}}, {"calls": {"mma": "2"}}, {"calls": []}, {"idle_vector_core": 1},
+        {"unknown": {"x": None}}, {"unwritten": "text"}, {"seconds": math.nan}, {"seconds": -1.0},
+        {"toolchain": {"bishengir": 1}}, {"toolchain": None}, {"readers": None}, {"detail": {}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_field_of_another_type_or_range_is_no_result(change: dict[str, Any]) -> None:
+    assert restored({**asdict(GOOD), **change}) is None
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"key": ' * 50_000, "\ud800", "{}", "null", "NaN"])
+def test_an_entry_that_is_no_json_is_none(tmp_path: Path, content: str) -> None:
+    cache = ResultCache(tmp_path)
+    cache.put("k" * 64, {"a": 1}, "text")
+    (entry,) = tmp_path.glob("*/*.json")
+    entry.write_text(content, encoding="utf-8", errors="surrogatepass")
+    assert cache.get("k" * 64) is None and cache.text("k" * 64) is None
+
+
+def test_a_text_is_only_given_with_the_result_that_it_was_stored_with(tmp_path: Path) -> None:
+    cache = ResultCache(tmp_path)
+    one, two = "1" * 64, "2" * 64
+    cache.put(one, {"a": 1}, "of one")
+    cache.put(two, {"a": 2}, "of two")
+    assert (cache.text(one), cache.text(two)) == ("of one", "of two")
+    files = {p.name[0]: p for p in tmp_path.glob("*/*.ir.z")}
+    files["1"].write_bytes(files["2"].read_bytes())
+    assert cache.text(one) is None and cache.get(one) == {"a": 1}
+    files["1"].write_bytes(zlib.compress(b"\xff\xfe"))
+    assert cache.text(one) is None
+    files["1"].unlink()
+    assert cache.text(one) is None
+    cache.put(one, {"a": 1})
+    assert cache.text(one) is None
+
+
+def test_a_miscompiled_kernel_is_an_error_that_says_where() -> None:
+    lost = text_of(buffer("%a", 0), buffer("%b", 256), call("vexp_1d_float", "%a", "%b"))
+    found = judged(with_report(GOOD, lost))
+    assert (found.verdict, found.usable) == ("error", False)
+    assert found.message.startswith("miscompiled: UB 64xf32 of line 3 of the IR is read at line 6 of the IR by vexp")
+    assert found.ub_bytes == 512 and found.final_ir == lost
+    whole = text_of(buffer("%a", 0), call("broadcast_scalar_float_to_1d", "%arg0", "%a"))
+    assert judged(with_report(GOOD, whole)).verdict == "fits"
+
+
+# ------------------------------------------------------------ through a compiler
+
+KERNELS = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy(x, y, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    tl.store(y + o, tl.load(x + o))
+"""
+
+
+def request(folder: Path, block: int) -> CompileRequest:
+    source = folder / "kernels.py"
+    source.write_text(KERNELS, encoding="utf-8")
+    return CompileRequest(source, "copy", {"x": "*fp32", "y": "*fp32"}, {"BLOCK": block}, "Ascend910B2")
+
+
+@pytest.mark.toolchain
+def test_another_kernels_ir_is_never_taken(toolchain: Toolchain, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with Compiler(toolchain, jobs=1, cache_dir=cache) as compiler:
+        small, large = (compiler.compile(request(tmp_path, n), keep_ir=True) for n in (256, 1024))
+        first, second = sorted(cache.glob("*/*.ir.z"), key=lambda p: p.stat().st_mtime_ns)
+        first.write_bytes(second.read_bytes())
+        again = compiler.compile(request(tmp_path, 256), keep_ir=True)
+        assert small.ub_bytes != large.ub_bytes and again.ub_bytes == small.ub_bytes
+        assert again.final_ir is not None and "1024" not in again.final_ir
+
+
+@pytest.mark.toolchain
+def test_results_of_other_readers_are_read_again_and_not_compiled(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    with Compiler(toolchain, jobs=1, cache_dir=cache) as compiler:
+        first = compiler.compile(request(tmp_path, 256))
+    (entry,) = cache.glob("*/*.json")
+    stored = json.loads(entry.read_text())
+    stored["result"] |= {"readers": "of yesterday", "ub_bytes": 1, "calls": {}}
+    entry.write_text(json.dumps(stored))
+    with Compiler(replace(toolchain, python=tmp_path / "gone"), jobs=1, cache_dir=cache) as compiler:
+        assert compiler.compile(request(tmp_path, 256)) == first
+        assert json.loads(entry.read_text())["result"]["ub_bytes"] == first.ub_bytes
+        for text in cache.glob("*/*.ir.z"):
+            text.unlink()
+        assert compiler.compile(request(tmp_path, 256)) == first  # nothing is to be read again
+        monkeypatch.setattr(results, "readers_hash", lambda: "of tomorrow")
+        monkeypatch.setattr("kgen.virtual.compile.readers_hash", lambda: "of tomorrow")
+        with pytest.raises(KgenError):  # compiled anew, with a tool chain that is gone
+            compiler.compile(request(tmp_path, 256))
+
+
+@pytest.mark.toolchain
+def test_an_ir_that_cannot_be_read_is_its_kernels_verdict(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kgen.virtual.compile.with_report", lambda result, text: with_report(result, text[:300]))
+    with Compiler(toolchain, jobs=1, cache_dir=tmp_path / "cache") as compiler:
+        found = compiler.compile(request(tmp_path, 256))
+    assert found.verdict == "error" and found.ub_bytes is None
+    assert found.message.startswith("the final IR can't be read: line ")
+    assert not list((tmp_path / "cache").glob("*/*.json"))  # another kgen may read it

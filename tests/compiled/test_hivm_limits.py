@@ -1,0 +1,127 @@
+"""Text that no compiler writes is refused with its line, soon and by name, whatever it holds."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from kgen.virtual.hivm import HivmError, parse_module
+from kgen.virtual.hivm.places import read_places
+from kgen.virtual.memory import read_hivm
+from tests.compiled.test_memory_report import BOUNDS, buffer, call, loop, text_of, type_
+
+DIGITS = "9" * 5000  # more than Python's int takes
+MAP = "#map = affine_map<(d0) -> ({})>"
+
+
+def nested(depth: int) -> str:
+    return "\n".join([f"scf.for %i{d} = %zero to %four step %one {{" for d in range(depth)] + ["}"] * depth)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (text_of(BOUNDS, nested(3000)), r"line \d+: regions nested more than 64 deep"),
+        (text_of(BOUNDS, *["scf.if %zero {"] * 3000, *["}"] * 3000), r"line \d+: regions nested more than 64 deep"),
+        (MAP.format("(" * 3000 + "d0" + ")" * 3000) + "\n" + text_of(), r"line 1: an affine map of more than"),
+        (MAP.format("-" * 3000 + "d0") + "\n" + text_of(), r"line 1: an affine map of more than"),
+        (MAP.format(" + ".join(["d0"] * 3000)) + "\n" + text_of(), r"line 1: an affine map of more than"),
+        (MAP.format(DIGITS) + "\n" + text_of(), r"line 1: a number of more than 40 digits"),
+        (text_of('%a:99999999999 = "some.thing"() : () -> ()'), r"line 2: expected from 1 to 1024 results"),
+        (text_of('%a:0 = "some.thing"() : () -> ()'), r"line 2: expected from 1 to 1024 results"),
+        (text_of(f"%a = arith.constant {DIGITS} : i64"), r"line 2: a number of more than 40 digits"),
+        (text_of(f"%a = arith.constant -{DIGITS} : i64"), r"line 2: a number of more than 40 digits"),
+        (text_of(buffer("%a", 0, f"{DIGITS}xf32")), r"line 3: a number of more than 40 digits"),
+        (text_of(buffer("%a", 0), f"%b = arith.addi %a#{DIGITS}, %a : i64"), r"line 4: a number of more than 40"),
+        (text_of(f"hivm.hir.set_flag[<PIPE_V>, <PIPE_S>, <EVENT_ID{DIGITS}>]"), r"line 2: a number of more than 40"),
+        ("", "holds no device function"),
+        ("module {\n}", "holds no device function"),
+        ("\x00\ufffd", "line 1: unreadable text"),
+    ],
+    ids=lambda value: None if len(str(value)) > 60 else str(value),
+)
+def test_what_goes_past_every_measure_is_refused_with_its_line(text: str, told: str) -> None:
+    start = time.perf_counter()
+    with pytest.raises(HivmError) as caught:
+        read_hivm(text)
+    assert re.search(told, caught.value.message), caught.value.message[:300]
+    assert len(caught.value.message) < 400
+    assert time.perf_counter() - start < 2
+
+
+def test_what_is_deep_and_within_measure_is_read() -> None:
+    report = read_hivm(text_of(BOUNDS, nested(60)))
+    assert len(report.functions[0].loops) == 60
+    sums = " + ".join(["d0"] * 50)
+    assert parse_module(MAP.format(sums) + "\n" + text_of())
+
+
+def test_locations_that_lead_on_and_on_have_no_line() -> None:
+    chain = [f"#loc{i} = loc(callsite(#loc{i + 1} at #loc{i + 1}))" for i in range(1, 3000)]
+    text = "\n".join([*chain, '#loc3000 = loc("kernels.py":1:1)'])
+    start = time.perf_counter()
+    assert "#loc1" not in read_places(text) and "#loc3000" in read_places(text)
+    assert "#loc1" in read_places("\n".join(reversed(text.split("\n"))))  # in the order in which compilers write them
+    deep = "callsite(" * 3000 + '"a":1:1' + ' at "a":1:1)' * 3000
+    assert read_places(f"#loc1 = loc({deep})\n#loc2 = loc(fused<{'>' * 30000}[#loc1])") == {}
+    assert time.perf_counter() - start < 2
+
+
+@pytest.mark.parametrize("space", ["ub", "cbuf", "cc"])
+def test_on_chip_memory_from_an_unknown_operation_is_not_passed_over(space: str) -> None:
+    kind = f"memref<64xf32, #hivm.address_space<{space}>>"
+    with pytest.raises(HivmError, match=r"line 2: some\.alloc makes on-chip memory in a way that kgen does not know"):
+        read_hivm(text_of(f'%a = "some.alloc"() : () -> {kind}'))
+    aliased = f'%b = "some.cast"(%a) : ({type_("64xf32")}) -> {kind}'
+    report = read_hivm(text_of(buffer("%a", 0), buffer("%c", 256), aliased, call("vexp_1d_float", "%b", "%c")))
+    (ub,) = report.functions[0].spaces
+    assert (ub.buffers[0].name, report.functions[0].operations[ub.buffers[0].last or 0].line) == ("%a", 7)
+
+
+def test_unknown_operations_and_callees_are_counted_by_name() -> None:
+    lines = ('"some.thing"() : () -> ()', '"some.thing"() : () -> ()', call("frobnicate"), call("vexp_1d_float"))
+    report = read_hivm(text_of(BOUNDS, loop("%i", *lines)))
+    assert report.unknown() == {"@frobnicate": 1, "some.thing": 2}
+
+
+SAMPLE = text_of(
+    BOUNDS, buffer("%a", 0), buffer("%b", 256), buffer("%c", 512),
+    loop("%i", call("load_gm_to_ubuf_1d_float", "%arg0", "%a"), call("vexp_1d_float", "%a", "%b"),
+         "hivm.hir.set_flag[<PIPE_V>, <PIPE_MTE3>, <EVENT_ID0>]", '"some.thing"(%a) : (i32) -> ()',
+         f"%x = memref.load %b[%i] : {type_('64xf32')}", call("store_ubuf_to_gm_1d_float", "%b", "%arg0")),
+)  # fmt: skip
+STRANGE = ["((((", "<" * 40, "{", "}", "%a:3 =", "-", "0x", "1e999", "\u0661", '"', "loc(", "affine_map<", "memref<",
+           "->", "#loc1", "^bb0:", "@", "x", "?", "9" * 60, "[[[[", "\n", "\x00"]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_torn_text_is_read_or_refused(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(40):
+        pieces = re.findall(r"\s+|[\w.%]+|.", SAMPLE, re.DOTALL)
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(len(pieces))
+            what = rng.randrange(4)
+            if what == 0:
+                del pieces[at : at + rng.randint(1, 5)]
+            elif what == 1:
+                pieces[at:at] = [rng.choice(STRANGE)] * rng.choice([1, 1, 300])
+            elif what == 2:
+                pieces[at] = rng.choice(pieces)
+            else:
+                pieces[at:at] = pieces[at : at + rng.randint(1, 60)] * rng.choice([1, 2, 50])
+        try:
+            read_hivm("".join(pieces))
+        except HivmError as error:
+            assert len(error.message) < 1000
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    raw = bytes(range(256)) * 4
+    (tmp_path / "final.mlir").write_bytes(raw)
+    with pytest.raises(HivmError):
+        read_hivm((tmp_path / "final.mlir").read_text(encoding="utf-8", errors="replace"))
