@@ -8,10 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kgen.errors import KgenError
+from kgen.search.output import write_output
 from kgen.search.trace import Traced
 from kgen.spec.targets import Target
-from kgen.storage import replace_file
 from kgen.virtual.memory import Limits, memory_report
 from kgen.virtual.memory.picture import picture as draw
 from kgen.virtual.memory.text import memory_text
@@ -61,26 +60,13 @@ def write_files(traced: Traced, target: Target, out: Path | None, picture: Path 
     """Write what was asked for; a line for each file."""
     lines = []
     if out is not None and traced.recording is not None:
-        if not 0 <= block < traced.launch.blocks:
-            raise KgenError(
-                f"no block {block}", code="trace-block", hint=f"the launch has blocks 0 to {traced.launch.blocks - 1}"
-            )
         events = trace_events(
             traced.recording, Costs.of(target), f"{traced.variant.kernel} {traced.variant.name}", block
         )
-        _write(out, json.dumps(events, separators=(",", ":")))
+        write_output(out, json.dumps(events, separators=(",", ":")))
         lines.append(f"{out}: {len(events['traceEvents'])} events; open it in ui.perfetto.dev or chrome://tracing")
     if picture is not None and traced.module is not None:
         report = memory_report(traced.module, Limits.of(target), degraded=traced.result.verdict == "degraded")
-        _write(picture, draw(report, f"{traced.variant.kernel} {traced.variant.name}"))
+        write_output(picture, draw(report, f"{traced.variant.kernel} {traced.variant.name}"))
         lines.append(f"{picture}: on-chip memory over the program")
     return lines
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        replace_file(path, text, 0o644)
-    except OSError as error:
-        raise KgenError(
-            f"cannot write {path}: {error.strerror or error}", code="output", hint="name a file in a folder of yours"
-        ) from error
