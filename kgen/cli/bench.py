@@ -15,7 +15,6 @@ from kgen.cli.options import (
     TargetOption,
     ToolchainOption,
     check_targets,
-    integers,
 )
 from kgen.cli.output import print_json, progress, table
 
@@ -39,19 +38,15 @@ def bench(
     """Compare modelled times with another library's kernels: a row a stage and a total for each shape."""
     from kgen.pipeline import default_folder, read
     from kgen.search.bench import flips, rows, variations
-    from kgen.search.bench_run import BenchRequest, run_bench
-    from kgen.search.trace import parse_sizes
-    from kgen.spec.models import BenchShape
+    from kgen.search.bench_run import BenchRequest, bench_calls, run_bench
     from kgen.virtual.timeline import Costs
 
     sources = read(spec)
     loaded = sources.loaded.spec
     check_targets([target] if target else None, loaded.targets)
     chosen = next(t for t in sources.targets if t.name == (target or loaded.targets[0]))
-    shapes = loaded.bench_shapes
-    if shape is not None:
-        shapes = (BenchShape(sizes=parse_sizes(shape), lengths=integers(lengths) or ()),)
-    request = BenchRequest(against, direction, shapes, dtype, default_folder(spec, loaded.name))
+    calls = bench_calls(sources.loaded, shape, lengths, dtype)
+    request = BenchRequest(against, direction, calls, default_folder(spec, loaded.name))
     costs, changes = variations(Costs.of(chosen)) if sensitivity else ([Costs.of(chosen)], [])
     with progress("comparing") as step:
         compared = run_bench(loaded, chosen, request, costs, jobs=jobs, toolchain=toolchain, cache=cache, progress=step)

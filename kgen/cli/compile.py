@@ -45,8 +45,10 @@ def compile_command(
         chosen += every if everything else cover(every)
     files = package(sources, kernels, plan)
     with progress("compiling") as step:
-        models = Models(sources.loaded.spec, kernels, sources.targets) if model else None
-        rows = compile_rows(files, chosen, models, jobs=jobs, toolchain=toolchain, cache=cache, progress=step)
+        models = Models(sources.loaded.spec, kernels) if model else None
+        rows = compile_rows(
+            files, chosen, sources.targets, models, jobs=jobs, toolchain=toolchain, cache=cache, progress=step
+        )
     bad = [r for r in rows if r["verdict"] != "fits"]
     if as_json:
         print_json(rows)

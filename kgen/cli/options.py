@@ -14,21 +14,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="rows as JSON for progr
 TargetsOption = Annotated[list[str] | None, typer.Option("--target", help="a target of the spec; may be repeated")]
 TargetOption = Annotated[str | None, typer.Option("--target", help="a target of the spec; default: its first")]
 ToolchainOption = Annotated[str, typer.Option(help="auto, cann, or the path of an environment")]
-JobsOption = Annotated[int | None, typer.Option(help="compilers at once; default: all cores")]
+JobsOption = Annotated[int | None, typer.Option(min=1, help="compilers at once; default: all cores")]
 CacheOption = Annotated[bool, typer.Option("--cache/--no-cache", help="reuse earlier results")]
 DtypeOption = Annotated[str, typer.Option(help="of the operands: bf16, fp16 or fp32")]
-
-
-def names(text: str | None) -> tuple[str, ...]:
-    return tuple(n for n in (text or "").replace(" ", ",").split(",") if n)
-
-
-def integers(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    if not all(n.isdigit() for n in names(text)) or not names(text):
-        raise KgenError(f"cannot read the lengths {text[:60]!r}", code="lengths", hint="write them as 64,100,7")
-    return tuple(int(n) for n in names(text))
 
 
 def check_targets(wanted: list[str] | None, known: tuple[str, ...]) -> None:

@@ -15,8 +15,6 @@ from kgen.cli.options import (
     TargetOption,
     ToolchainOption,
     check_targets,
-    integers,
-    names,
 )
 from kgen.cli.output import print_json
 
@@ -37,26 +35,32 @@ def trace(
         Path | None, typer.Option(help="write a picture of on-chip memory over the program, SVG")
     ] = None,
     block: Annotated[int, typer.Option(help="the block that --out shows")] = 0,
-    top: Annotated[int, typer.Option(help="how many of the costliest places to list")] = 12,
+    top: Annotated[int, typer.Option(min=0, help="how many of the costliest places to list")] = 12,
     as_json: JsonOption = False,
     toolchain: ToolchainOption = "auto",
     cache: CacheOption = True,
 ) -> None:
     """Model a kernel's time at a shape: what each pipe does, what costs most, and where. Exit 1 if it doesn't fit."""
     from kgen.pipeline import package, planned, read
-    from kgen.search.trace import TraceRequest, parse_sizes, trace_kernel
+    from kgen.search.call import parse_lengths, parse_names, parse_sizes
+    from kgen.search.output import check_outputs
+    from kgen.search.trace import TraceRequest, trace_kernel
     from kgen.search.trace_report import trace_row, trace_text, write_files
 
+    check_outputs(out=out, picture=picture)
     sources = read(spec)
     known = sources.loaded.spec.targets
     check_targets([target] if target else None, known)
     kernels, plan = planned(sources)
+    absent, on = parse_names(without, "--without"), parse_names(with_, "--with")
     request = TraceRequest(
-        kernel, target or known[0], parse_sizes(shape or ""), integers(lengths), dtype, names(without), names(with_)
+        kernel, target or known[0], parse_sizes(shape or ""), parse_lengths(lengths), dtype, absent, on
     )
     chosen = next(t for t in sources.targets if t.name == request.target)
     files = package(sources, kernels, plan)
-    traced = trace_kernel(sources.loaded.spec, kernels, plan, chosen, files, request, toolchain=toolchain, cache=cache)
+    traced = trace_kernel(
+        sources.loaded.spec, kernels, plan, chosen, files, request, block=block, toolchain=toolchain, cache=cache
+    )
     written = write_files(traced, chosen, out, picture, block)
     if as_json:
         print_json([trace_row(traced)])
