@@ -27,6 +27,7 @@ def compile_command(
 ) -> None:
     """Compile kernel variants through the real Ascend compiler; exit 1 unless all of them fit."""
     from kgen.pipeline import package, planned, read
+    from kgen.search.compile_report import COLUMNS, kernel_rows
     from kgen.search.compile_rows import Models, compile_rows
     from kgen.search.variants import cover, variants
 
@@ -53,7 +54,8 @@ def compile_command(
     if as_json:
         print_json(rows)
     else:
-        table(bad or rows[:0], ("kernel", "variant", "target", "verdict", "message"))
+        table(list(kernel_rows(rows, sources.targets)), COLUMNS)
+        table(bad, ("kernel", "variant", "target", "verdict", "message"))
         _verdict_summary(rows)
     if bad:
         raise typer.Exit(1)

@@ -209,6 +209,8 @@ def test_compile_rows_have_modelled_times_and_keep_them(needs_toolchain: dict[st
     assert first == rows(kgen(*command, **{"KGEN_HOME": str(tmp_path), **needs_toolchain}))
     assert all(r["modelled_us"] > 0 and r["modelled_bound"] in ("core", "hbm", "l2") for r in first)
     assert all(r["unknown_operations"] == {} for r in first)
+    text = kgen(*command[:-1], **{"KGEN_HOME": str(tmp_path), **needs_toolchain}).stdout
+    assert "modelled us" in text and " to " in text and f"Ascend910B2: {len(first)} fits" in text
     without = rows(kgen(*command, "--no-model", **{"KGEN_HOME": str(tmp_path), **needs_toolchain}))
     assert [r["modelled_us"] for r in without] == [None] * len(first)
     assert [r["ub_bytes"] for r in without] == [r["ub_bytes"] for r in first]
