@@ -77,7 +77,7 @@ def timed(
             return Timed(launch, stage_of(launch), None, ())
         request = LinalgRequest(launch.kernel, launch.linalg, target, compiler_flags(launch.options))
         key = compiler.key(request)
-        at = launch_of(launch)
+        at = captured_launch(launch)
         found = [modeller.remembered(key, at, each) for each in costs]
         result = compiled(compiler, request, keep_ir=None in found)
         if result.final_ir is not None:
@@ -88,7 +88,7 @@ def timed(
     return tuple(compiler.map(one, captured.launches))
 
 
-def launch_of(launch: CapturedLaunch) -> Launch:
+def captured_launch(launch: CapturedLaunch) -> Launch:
     """The launch as the virtual machine takes it."""
     arguments: list[Argument] = []
     for a in launch.arguments:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kgen.pipeline import planned, read
-from kgen.search.bench import launch_of as captured_launch
+from kgen.search.bench import captured_launch
 from kgen.search.launches import Shape, launch_of
 from kgen.search.trace import TraceRequest, choose
 from kgen.search.variants import everything
