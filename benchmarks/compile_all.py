@@ -43,7 +43,7 @@ def main() -> int:
     for target in (t.name for t in sources.targets if t.confirmed):
         start = time.perf_counter()
         chosen = variants(sources.loaded.spec, kernels, plan, target)
-        rows = compile_rows(files, chosen, None, jobs=args.jobs)
+        rows = compile_rows(files, chosen, sources.targets, None, jobs=args.jobs)
         record["toolchain"] = rows[0]["toolchain"]
         wrong = [r for r in rows if r["verdict"] != "fits"]
         bad += len(wrong)

@@ -49,7 +49,7 @@ def main() -> int:
     found = memory(kernels, placement_of(sources.targets))
     limit = limits(next(t for t in sources.targets if t.name == args.target))
     points = candidates(sources, kernels, plan, args.target)
-    results = compile_variants(package(sources, kernels, plan), points, jobs=args.jobs)
+    results = compile_variants(package(sources, kernels, plan), points, sources.targets, jobs=args.jobs)
     errors: dict[str, list[float]] = {}
     classes: dict[str, list[bool]] = {}
     admitted_bad = rejected_good = 0

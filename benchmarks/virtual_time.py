@@ -47,10 +47,10 @@ def main() -> int:
     with ExitStack() as stack:
         files = package(sources, kernels, plan)
         compiler, source = open_compiler(stack, files, jobs=1, toolchain="auto", cache=False)
-        compiler.compile(chosen[0].request(source))  # the worker's own start
+        compiler.compile(chosen[0].request(source, sources.targets))  # the worker's own start
         for v in chosen:
             begin = time.perf_counter()
-            result = compiler.compile(v.request(source), keep_ir=True)
+            result = compiler.compile(v.request(source, sources.targets), keep_ir=True)
             compiled = time.perf_counter()
             assert result.final_ir is not None, result.message
             read_hivm(result.final_ir)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kgen.search.compile_rows import compiled
 from kgen.search.modelled import Modelled, Modeller
 from kgen.virtual import Compiler, CompileResult, LinalgRequest
 from kgen.virtual.launch import Argument, Buffer, Launch
@@ -40,9 +41,14 @@ class Timed:
             return f"{self.result.verdict}: {self.result.message}"
         first = self.times[0]
         if first.us is None:
-            names = ", ".join(sorted(first.unknown or {}))
-            return first.problem or f"unknown operations: {names}"
+            return first.problem or f"unknown operations: {_some(sorted(first.unknown or {}))}"
         return ""
+
+
+def _some(names: Sequence[str], most: int = 6) -> str:
+    """The first names of a list, and how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,9 @@ def timed(
             return Timed(launch, stage_of(launch), None, ())
         request = LinalgRequest(launch.kernel, launch.linalg, target, compiler_flags(launch.options))
         key = compiler.key(request)
-        at = launch_of(launch)
+        at = captured_launch(launch)
         found = [modeller.remembered(key, at, each) for each in costs]
-        result = compiler.compile(request, keep_ir=None in found)
+        result = compiled(compiler, request, keep_ir=None in found)
         if result.final_ir is not None:
             found = list(modeller.times(key, result.final_ir, at, costs))
         times = tuple(f for f in found if f is not None) if result.verdict in ("fits", "degraded") else ()
@@ -82,7 +88,7 @@ def timed(
     return tuple(compiler.map(one, captured.launches))
 
 
-def launch_of(launch: CapturedLaunch) -> Launch:
+def captured_launch(launch: CapturedLaunch) -> Launch:
     """The launch as the virtual machine takes it."""
     arguments: list[Argument] = []
     for a in launch.arguments:

@@ -10,8 +10,10 @@ from typing import Any
 
 from kgen.errors import KgenError, nearest
 from kgen.search.bench import OTHER, Compared, timed
+from kgen.search.call import Call, call_of, parse_lengths, parse_sizes
 from kgen.search.modelled import Modeller
-from kgen.spec.models import BenchShape, Spec
+from kgen.spec.load import LoadedSpec
+from kgen.spec.models import Spec
 from kgen.spec.targets import Target
 from kgen.storage import home_folder
 from kgen.virtual import Compiler, find_toolchain
@@ -29,9 +31,23 @@ class BenchRequest:
 
     against: str
     direction: str
-    shapes: tuple[BenchShape, ...]
-    dtype: str
+    calls: tuple[Call, ...]
     package: Path
+
+
+def bench_calls(loaded: LoadedSpec, shape: str | None, lengths: str | None, dtype: str) -> tuple[Call, ...]:
+    """The call that is asked for, or those that the spec lists."""
+    if shape is not None:
+        return (call_of(loaded.spec, parse_sizes(shape), parse_lengths(lengths), dtype, chunk=False),)
+    if lengths is not None:
+        raise KgenError("--lengths without --shape", code="lengths", hint="say of which heads and widths: --shape H=16")
+    calls = []
+    for number, listed in enumerate(loaded.spec.bench_shapes):
+        try:
+            calls.append(call_of(loaded.spec, listed.sizes, listed.lengths, dtype, chunk=False))
+        except KgenError as error:
+            raise error.at(loaded.location(("bench_shapes", number))) from None
+    return tuple(calls)
 
 
 def run_bench(
@@ -56,8 +72,8 @@ def run_bench(
         modeller = stack.enter_context(Modeller(compiler.jobs, home / "modelled" if cache else None))
         capture = stack.enter_context(Capture())
         name = target.compiler_target.value
-        for number, shape in enumerate(request.shapes):
-            asked = _asked(spec, target, request, shape)
+        for number, call in enumerate(request.calls):
+            asked = _asked(spec, target, request, call)
             package = str(request.package.resolve())
             ours = capture.ask({**asked, "subject": "package", "path": package})
             theirs = capture.ask({**asked, "subject": request.against})
@@ -66,9 +82,9 @@ def run_bench(
                 for side, stage in ((ours, own_stage(spec)), (theirs, peer_stage(spec)))
             ]
             ops = (ours.torch_ops, theirs.torch_ops)
-            out.append(Compared(shape_text(shape), request.direction, sides[0], sides[1], ops))
+            out.append(Compared(shape_text(spec, call), request.direction, sides[0], sides[1], ops))
             if progress is not None:
-                progress(number + 1, len(request.shapes))
+                progress(number + 1, len(request.calls))
     return out
 
 
@@ -84,16 +100,22 @@ def peer_stage(spec: Spec) -> Callable[[CapturedLaunch], str]:
     return lambda launch: next((n for n in names if launch.wrapper.startswith(n)), OTHER)
 
 
-def shape_text(shape: BenchShape) -> str:
+def shape_text(spec: Spec, call: Call) -> str:
     """`B1 T4096 H16 HV32 K128 V128`, with the number of sequences of a packed batch."""
-    text = " ".join(f"{name}{size}" for name, size in shape.sizes.items())
-    return f"{text} in {len(shape.lengths)} sequences" if shape.lengths else text
+    text = " ".join(f"{name}{size}" for name, size in _sizes(spec, call).items())
+    return f"{text} in {len(call.lengths)} sequences" if call.lengths else text
 
 
-def _asked(spec: Spec, target: Target, request: BenchRequest, shape: BenchShape) -> dict[str, Any]:
+def _sizes(spec: Spec, call: Call) -> dict[str, int]:
+    """Without the chunk, which each side chooses."""
+    return {name: size for name, size in call.sizes.items() if name != spec.chunk}
+
+
+def _asked(spec: Spec, target: Target, request: BenchRequest, call: Call) -> dict[str, Any]:
     return {
-        "operator": spec.operator.name, "shape": shape.sizes, "lengths": list(shape.lengths) or None,
-        "dtype": request.dtype, "direction": request.direction, **device_of(target),
+        "operator": spec.operator.name, "shape": _sizes(spec, call),
+        "lengths": list(call.lengths) if call.lengths else None,
+        "dtype": call.dtype, "direction": request.direction, **device_of(target),
     }  # fmt: skip
 
 
@@ -112,7 +134,7 @@ def _check(spec: Spec, target: Target, request: BenchRequest) -> None:
         raise KgenError(
             f"{spec.name} has no backward yet", code="bench-direction", hint="bench it with --direction fwd"
         )
-    if not request.shapes:
+    if not request.calls:
         raise KgenError(
             f"{spec.name} lists no bench_shapes", code="bench-shapes", hint="add them to the spec, or give --shape"
         )

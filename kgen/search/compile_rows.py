@@ -17,6 +17,8 @@ from kgen.spec.models import Spec
 from kgen.spec.targets import Target
 from kgen.storage import home_folder
 from kgen.virtual import Compiler, CompileResult, find_toolchain
+from kgen.virtual.compile import Request
+from kgen.virtual.hivm import HivmError
 from kgen.virtual.timeline import Costs
 
 Progress = Callable[[int, int], None]
@@ -34,6 +36,7 @@ class Compiled:
 def compile_rows(
     files: dict[str, str],
     chosen: list[Variant],
+    targets: Sequence[Target],
     models: Models | None,
     *,
     jobs: int | None = None,
@@ -47,13 +50,14 @@ def compile_rows(
         compiler, source = open_compiler(stack, files, jobs=jobs, toolchain=toolchain, cache=cache)
         store = home_folder() / "modelled" if cache else None
         modeller = stack.enter_context(Modeller(compiler.jobs, store))
-        work = _Work(compiler, modeller, source, models)
+        work = _Work(compiler, modeller, source, targets, models)
         return [row(c) for c in compiler.map(work.compile, chosen, progress)]
 
 
 def compile_variants(
     files: dict[str, str],
     chosen: list[Variant],
+    targets: Sequence[Target],
     *,
     jobs: int | None = None,
     toolchain: str = "auto",
@@ -63,7 +67,7 @@ def compile_variants(
     """The compiler's results alone, in the variants' order."""
     with ExitStack() as stack:
         compiler, source = open_compiler(stack, files, jobs=jobs, toolchain=toolchain, cache=cache)
-        return compiler.compile_many([v.request(source) for v in chosen], progress)
+        return compiler.map(lambda v: compiled(compiler, v.request(source, targets)), chosen, progress)
 
 
 def open_compiler(
@@ -77,17 +81,20 @@ def open_compiler(
     return stack.enter_context(Compiler(find_toolchain(toolchain), jobs=jobs, cache_dir=store)), source
 
 
+def compiled(compiler: Compiler, request: Request, keep_ir: bool = False) -> CompileResult:
+    """A compile; IR that kgen can't read is that kernel's problem, never the whole run's."""
+    try:
+        return compiler.compile(request, keep_ir)
+    except HivmError as error:
+        return CompileResult("error", f"what the compiler made of it can't be read: {error.message}")
+
+
 @dataclass(frozen=True)
 class Models:
     """What is needed to model variants at their reference shapes."""
 
     spec: Spec
     kernels: dict[str, Kernel]
-    targets: Sequence[Target]
-
-    def target(self, name: str) -> Target:
-        """A target by name."""
-        return next(t for t in self.targets if t.name == name)
 
 
 @dataclass(frozen=True)
@@ -97,18 +104,19 @@ class _Work:
     compiler: Compiler
     modeller: Modeller
     source: Path
+    targets: Sequence[Target]
     models: Models | None
 
     def compile(self, v: Variant) -> Compiled:
-        request = v.request(self.source)
+        request = v.request(self.source, self.targets)
         if self.models is None:
             return Compiled(v, self.compiler.compile(request), None)
-        target = self.models.target(v.target)
+        target = next(t for t in self.targets if t.name == v.target)
         costs = Costs.of(target)
         launch = launch_of(self.models.spec, self.models.kernels[v.kernel], v, reference_shape(v.mode), target)
         key = self.compiler.key(request)
         found = self.modeller.remembered(key, launch, costs)
-        result = self.compiler.compile(request, keep_ir=found is None)
+        result = compiled(self.compiler, request, keep_ir=found is None)
         if found is None and result.final_ir is not None:
             found = self.modeller.time(key, result.final_ir, launch, costs)
         return Compiled(v, result, found if result.verdict in ("fits", "degraded") else None)

@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -68,7 +69,14 @@ class Modeller:
 
     def times(self, compiled: str, text: str, launch: Launch, costs: Sequence[Costs]) -> list[Modelled]:
         """The same with several sets of constants: the launch is recorded once and priced with each."""
-        found = self._start().submit(model_text, text, launch, list(costs)).result()
+        try:
+            found = self._start().submit(model_text, text, launch, list(costs)).result()
+        except BrokenProcessPool as error:
+            raise KgenError(
+                "a process that models times ended: the machine may be out of memory",
+                code="model-died",
+                hint="model a smaller shape, or fewer at once with --jobs",
+            ) from error
         for each, modelled in zip(costs, found, strict=True):
             self._cache.put(_key(compiled, launch, each), asdict(modelled))
         return found
@@ -89,6 +97,9 @@ def model_text(text: str, launch: Launch, costs: Sequence[Costs]) -> list[Modell
         return [Modelled(None, problem=error.message)] * len(costs)
     except (RecursionError, MemoryError) as error:
         return [Modelled(None, problem=f"the model ran out of room: {type(error).__name__}")] * len(costs)
+    except Exception as error:  # nobody knows what another compiler's IR may hold: no time, and the other rows stay
+        told = f"the model failed, which is a bug of kgen: {type(error).__name__}: {error}"
+        return [Modelled(None, problem=told[:300])] * len(costs)
 
 
 def summary(timeline: Timeline) -> Modelled:

@@ -54,6 +54,7 @@ def _confirmed(search: Search, plan: Plan) -> Plan:
             compile_variants(
                 files,
                 [v for group in groups for v in group],
+                search.targets,
                 jobs=search.jobs,
                 toolchain=search.toolchain,
                 progress=search.progress,

@@ -8,10 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kgen.errors import KgenError
+from kgen.search.output import write_output
 from kgen.search.trace import Traced
 from kgen.spec.targets import Target
-from kgen.storage import replace_file
 from kgen.virtual.memory import Limits, MemoryReport, memory_report
 from kgen.virtual.memory.picture import picture as draw
 from kgen.virtual.memory.rows import memory_rows
@@ -65,19 +64,15 @@ def write_files(traced: Traced, target: Target, out: Path | None, picture: Path 
     """Write what was asked for; a line for each file."""
     lines = []
     if out is not None and traced.recording is not None:
-        if not 0 <= block < traced.launch.blocks:
-            raise KgenError(
-                f"no block {block}", code="trace-block", hint=f"the launch has blocks 0 to {traced.launch.blocks - 1}"
-            )
         events = trace_events(
             traced.recording, Costs.of(target), f"{traced.variant.kernel} {traced.variant.name}", block
         )
-        _write(out, json.dumps(events, separators=(",", ":")))
+        write_output(out, json.dumps(events, separators=(",", ":")))
         lines.append(f"{out}: {len(events['traceEvents'])} events; open it in ui.perfetto.dev or chrome://tracing")
         if left_out := events["otherData"]["left_out_intervals"]:
             lines.append(f"{out}: {left_out} intervals left out, from {events['otherData']['complete_until_us']} us on")
     if picture is not None and (report := _memory(traced, target)):
-        _write(picture, draw(report, f"{traced.variant.kernel} {traced.variant.name}"))
+        write_output(picture, draw(report, f"{traced.variant.kernel} {traced.variant.name}"))
         lines.append(f"{picture}: on-chip memory over the program")
     return lines
 
@@ -86,12 +81,3 @@ def _memory(traced: Traced, target: Target) -> MemoryReport | None:
     if traced.module is None:
         return None
     return memory_report(traced.module, Limits.of(target), degraded=traced.result.verdict == "degraded")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        replace_file(path, text, 0o644)
-    except OSError as error:
-        raise KgenError(
-            f"cannot write {path}: {error.strerror or error}", code="output", hint="name a file in a folder of yours"
-        ) from error

@@ -17,7 +17,7 @@ shapes adds a few variants with everything on.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from kgen.errors import KgenError, nearest
 from kgen.ir.nodes import Kernel
 from kgen.plan.record import Entry, Plan
 from kgen.spec.models import DimKind, Spec, flag_of
+from kgen.spec.targets import Target
 from kgen.virtual import CompileRequest
 
 TABLES = {"cu_seqlens": "*i64", "chunk_indices": "*i32", "chunk_offsets": "*i64"}
@@ -68,10 +69,11 @@ class Variant:
             *self.given
         )  # fmt: skip
 
-    def request(self, source: Path) -> CompileRequest:
-        """The compile of this variant from a package's kernels.py."""
+    def request(self, source: Path, targets: Sequence[Target]) -> CompileRequest:
+        """The compile of this variant from a package's kernels.py, for the compiler's name of its target."""
+        target = next(t for t in targets if t.name == self.target)
         return CompileRequest(
-            source, f"{self.kernel}_kernel", dict(self.signature), dict(self.constants), self.target
+            source, f"{self.kernel}_kernel", dict(self.signature), dict(self.constants), target.compiler_target.value
         )  # fmt: skip
 
 

@@ -35,6 +35,13 @@ def test_no_command_shows_help() -> None:
     assert "build" in done.stdout + done.stderr
 
 
+def test_help_brings_nothing_heavy() -> None:
+    told = "import sys, kgen.cli; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True)
+    heavy = {"torch", "triton", "sympy", "pydantic", "jinja2", "rich", "ruamel", "kgen.pipeline", "kgen.spec"}
+    assert not heavy & set(done.stdout.split())
+
+
 def test_show_prints_each_pass_once_and_marks_the_idle_ones() -> None:
     done = kgen("show", "specs/gdn.yaml", "chunk_local_cumsum", "--after", "all")
     assert done.returncode == 0, done.stderr

@@ -71,8 +71,18 @@ def rows(done: subprocess.CompletedProcess[str], code: int = 0) -> list[dict[str
         (["chunk_fwd_o", "--shape", "B=2", "--lengths", "64,64"], "packed sequences are one batch row"),
         (["chunk_fwd_o", "--lengths", "64,x"], "cannot read the lengths"),
         (["chunk_fwd_o", "--dtype", "fp8"], "no dtype 'fp8'"),
-        (["chunk_fwd_o", "--without", "gg"], "no option 'gg'"),
+        (["chunk_fwd_o", "--without", "gg"], "no optional tensor 'gg'"),
         (["chunk_fwd_o", "--target", "Ascend910"], "isn't a target of the spec"),
+        (["chunk_fwd_o", "--shape", "T=²"], "cannot read the size 'T=²'"),
+        (["chunk_fwd_o", "--shape", "B=-3"], "B = -3"),
+        (["chunk_fwd_o", "--shape", "T=999999999"], "T = 999999999"),
+        (["chunk_fwd_o", "--shape", "T=1,T=2"], "T is given twice"),
+        (["chunk_fwd_o", "--with", "g"], "is a tensor of chunk_fwd_o"),
+        (["chunk_fwd_o", "--with", "revers"], "no flag 'revers'"),
+        (["chunk_fwd_o", "--without", "q"], "no optional tensor 'q'"),
+        (["chunk_fwd_o", "--without", "g", "--with", "g"], "in both --with and --without"),
+        (["chunk_fwd_o", "--without", "g,g"], "twice"),
+        (["chunk_fwd_o", "--block", "24"], "blocks 0 to 23"),
     ],
 )
 def test_trace_names_the_mistake_and_the_next_step(arguments: list[str], told: str) -> None:
@@ -89,6 +99,15 @@ def test_trace_names_the_mistake_and_the_next_step(arguments: list[str], told: s
         (["--direction", "bwd"], "no direction 'bwd'"),
         (["--direction", "fwd+bwd"], "no backward yet"),
         (["--shape", "T=x"], "cannot read the size"),
+        (["--shape", "T=0"], "T = 0"),
+        (["--shape", "TT=64"], "'TT' is no size of a call"),
+        (["--shape", "H=16,HV=24"], "HV is a multiple of H"),
+        (["--shape", "B=999999999"], "B = 999999999"),
+        (["--shape", "B=2", "--lengths", "64,64"], "packed sequences are one batch row"),
+        (["--shape", "T=64", "--lengths", "64,64"], "lengths of 128 rows in all, T = 64"),
+        (["--lengths", "64,64"], "--lengths without --shape"),
+        (["--dtype", "bf61"], "did you mean 'bf16'"),
+        (["--direction", "fw"], "did you mean 'fwd'"),
         (["--target", "nope"], "isn't a target"),
     ],
 )
@@ -160,12 +179,42 @@ def test_trace_as_json_and_more_rows_take_longer(needs_toolchain: dict[str, str]
 
 
 @pytest.mark.toolchain
+def test_the_compiler_gets_its_own_name_of_a_target(needs_toolchain: dict[str, str], tmp_path: Path) -> None:
+    where = {"KGEN_HOME": str(tmp_path), **needs_toolchain}
+    for command in (
+        ("trace", SPEC, "chunk_local_cumsum", "--shape", "T=64", "--target", "Ascend950PR", "--json"),
+        ("compile", SPEC, "--kernel", "chunk_local_cumsum", "--target", "Ascend950PR", "--json"),
+    ):
+        done = kgen(*command, **where)
+        found = json.loads(done.stdout)
+        assert {r["verdict"] for r in found} == {"fits"}, done.stderr
+        assert {r["target"] for r in found} == {"Ascend950PR"}
+        assert all(r["modelled_us"] is None for r in found)  # its IR has operations that the model doesn't know
+
+
+@pytest.mark.toolchain
+@pytest.mark.slow
+def test_a_bench_of_a_target_without_a_model_has_problems_and_no_number(
+    needs_peers: dict[str, str], tmp_path: Path
+) -> None:
+    shape = ("--shape", "T=256,H=2,HV=4,K=64,V=64")
+    done = kgen(
+        "bench", SPEC, "--target", "Ascend950PR", *shape, "--json", **{"KGEN_HOME": str(tmp_path), **needs_peers}
+    )
+    for r in rows(done, 1):
+        assert r["ours_us"] is None and r["theirs_us"] is None and r["ratio"] is None
+        assert r["problems"] and all(len(p) < 600 for p in r["problems"])
+
+
+@pytest.mark.toolchain
 def test_compile_rows_have_modelled_times_and_keep_them(needs_toolchain: dict[str, str], tmp_path: Path) -> None:
     command = ("compile", SPEC, "--kernel", "chunk_scaled_dot_kkt", "--json")
     first = rows(kgen(*command, **{"KGEN_HOME": str(tmp_path), **needs_toolchain}))
     assert first == rows(kgen(*command, **{"KGEN_HOME": str(tmp_path), **needs_toolchain}))
     assert all(r["modelled_us"] > 0 and r["modelled_bound"] in ("core", "hbm", "l2") for r in first)
     assert all(r["unknown_operations"] == {} for r in first)
+    text = kgen(*command[:-1], **{"KGEN_HOME": str(tmp_path), **needs_toolchain}).stdout
+    assert "modelled us" in text and " to " in text and f"Ascend910B2: {len(first)} fits" in text
     without = rows(kgen(*command, "--no-model", **{"KGEN_HOME": str(tmp_path), **needs_toolchain}))
     assert [r["modelled_us"] for r in without] == [None] * len(first)
     assert [r["ub_bytes"] for r in without] == [r["ub_bytes"] for r in first]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kgen.pipeline import planned, read
-from kgen.search.bench import launch_of as captured_launch
+from kgen.search.bench import captured_launch
 from kgen.search.launches import Shape, launch_of
 from kgen.search.trace import TraceRequest, choose
 from kgen.search.variants import everything
@@ -31,13 +31,19 @@ def told(launch: Launch) -> tuple[object, ...]:
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.text)
-def test_a_launch_has_the_grid_and_arguments_of_the_packages(capture: Capture, shape: Shape) -> None:
+@pytest.mark.parametrize(
+    ("shape", "name", "width"),
+    [*((shape, "Ascend910_9391", 128) for shape in SHAPES), (SHAPES[1], "Ascend950PR", 256)],
+    ids=lambda x: getattr(x, "text", x),
+)
+def test_a_launch_has_the_grid_and_arguments_of_the_packages(
+    capture: Capture, shape: Shape, name: str, width: int
+) -> None:
     sources = read(ROOT / "specs" / "gdn.yaml")
     kernels, plan = planned(sources)
     spec = sources.loaded.spec
-    target = next(t for t in sources.targets if t.name == "Ascend910_9391")
-    sizes = {"B": shape.batch, "T": shape.rows, "H": 4, "HV": 8, "K": 128, "V": 128}
+    target = next(t for t in sources.targets if t.name == name)
+    sizes = {"B": shape.batch, "T": shape.rows, "H": 4, "HV": 8, "K": width, "V": width}
     captured = capture.ask(
         {
             "subject": "package",
@@ -52,9 +58,10 @@ def test_a_launch_has_the_grid_and_arguments_of_the_packages(capture: Capture, s
     )
     assert {launch.kernel.removesuffix("_kernel") for launch in captured.launches} == set(kernels)
     for made in captured.launches:
-        name = made.kernel.removesuffix("_kernel")
-        absent = tuple(n for n in ("h0", "ht") if n in everything(spec, kernels[name], "bf16"))
-        given = sizes if shape.lengths is None else {"H": 4, "HV": 8}
-        asked = TraceRequest(name, target.name, given, shape.lengths, "bf16", absent, ())
-        variant, chosen = choose(spec, kernels[name], plan, asked)
-        assert told(launch_of(spec, kernels[name], variant, chosen, target)) == told(captured_launch(made)), name
+        kernel = made.kernel.removesuffix("_kernel")
+        absent = tuple(n for n in ("h0", "ht") if n in everything(spec, kernels[kernel], "bf16"))
+        given = sizes if shape.lengths is None else {n: sizes[n] for n in ("H", "HV", "K", "V")}
+        asked = TraceRequest(kernel, target.name, given, shape.lengths, "bf16", absent, ())
+        variant, chosen = choose(spec, kernels[kernel], plan, asked)
+        assert all(made.constants[tile] == str(size) for tile, size in variant.tiles), kernel
+        assert told(launch_of(spec, kernels[kernel], variant, chosen, target)) == told(captured_launch(made)), kernel

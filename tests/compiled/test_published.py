@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kgen.search.bench import launch_of
+from kgen.search.bench import captured_launch
 from kgen.spec.targets import load_target
 from kgen.virtual import Compiler, LinalgRequest, Toolchain
 from kgen.virtual.hivm import parse_module
@@ -45,7 +45,7 @@ def modelled(compiler: Compiler, launch: CapturedLaunch) -> Timeline:
     request = LinalgRequest(launch.kernel, launch.linalg, "Ascend910B2", compiler_flags(launch.options))
     result = compiler.compile(request, keep_ir=True)
     assert result.final_ir is not None, result.message
-    return model(parse_module(result.final_ir), launch_of(launch), Costs.of(load_target("Ascend910B2")))
+    return model(parse_module(result.final_ir), captured_launch(launch), Costs.of(load_target("Ascend910B2")))
 
 
 @pytest.mark.toolchain

@@ -37,7 +37,7 @@ def every(gdn: Gdn, target: str) -> list[Variant]:
 
 def compiled(gdn: Gdn, chosen: list[Variant]) -> list[dict[str, Any]]:
     sources, kernels, plan = gdn
-    return compile_rows(package(sources, kernels, plan), chosen, None, jobs=2, cache=False)
+    return compile_rows(package(sources, kernels, plan), chosen, sources.targets, None, jobs=2, cache=False)
 
 
 def test_names_tell_variants_apart(gdn: Gdn) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from kgen.cli import app
 from kgen.errors import KgenError
 from kgen.virtual.peers import Capture, find_peers, peers_check
 from kgen.virtual.peers.environment import own_peers
@@ -58,6 +61,80 @@ def test_a_setting_is_never_passed_over(tmp_path: Path) -> None:
         find_peers({"KGEN_PEERS": str(tmp_path)})
     check = peers_check({"KGEN_PEERS": str(tmp_path)})
     assert not check.ok and "KGEN_PEERS" in (check.hint or "")
+
+
+GOOD = {"torch": ("torch", "2.13.0"), "triton-ascend": ("triton/backends/ascend/compiler", "3.2.0")}
+GOOD |= {"fla-core": ("fla", "0.6.0")}
+
+
+def environment(folder: Path, packages: dict[str, tuple[str, str]]) -> dict[str, str]:
+    """Variables that name an environment with these packages and no others: module and version by package."""
+    (folder / "bin").mkdir()
+    for package, (module, version) in packages.items():
+        file = folder / f"{module}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("raise RuntimeError('libfla.so: no such file')" if version == "broken" else "")
+        (folder / f"{package.replace('-', '_')}-{version}.dist-info").mkdir()
+        metadata = folder / f"{package.replace('-', '_')}-{version}.dist-info" / "METADATA"
+        metadata.write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+    python(folder / "bin", f'shift; PYTHONPATH={folder} exec {sys.executable} -S "$@"')
+    return {"KGEN_PEERS": str(folder), "PATH": os.environ["PATH"]}
+
+
+def test_an_environment_with_everything_is_ok_and_says_what(tmp_path: Path) -> None:
+    check = peers_check(environment(tmp_path, GOOD))
+    assert check.ok, check
+    assert "fla-core 0.6.0" in check.detail and "triton-ascend 3.2.0" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"fla-core": None}, "No module named 'fla'"),
+        ({"fla-core": ("fla", "broken")}, "libfla.so"),
+        ({"fla-core": ("fla", "0.5.1")}, "fla-core is 0.5.1, benches compare with 0.6.0"),
+        ({"triton-ascend": None}, "triton-ascend: No module named 'triton'"),
+        ({"triton-ascend": ("triton/__init__", "3.7.1")}, "triton-ascend: No module named 'triton.backends'"),
+        ({"triton-ascend": ("triton/backends/ascend/compiler", "3.1.0")}, "triton-ascend is 3.1.0"),
+        ({"torch": None}, "No module named 'torch'"),
+    ],
+)
+def test_an_environment_that_lacks_something_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], told: str
+) -> None:
+    variables = environment(tmp_path, {n: p for n, p in {**GOOD, **change}.items() if p is not None})
+    check = peers_check(variables)
+    assert not check.ok and told in check.detail
+    assert "KGEN_PEERS" in check.hint and "kgen doctor --fix --peers" in check.hint
+    monkeypatch.setenv("KGEN_PEERS", variables["KGEN_PEERS"])
+    monkeypatch.setattr("kgen.virtual.doctor", lambda _toolchain: [])
+    done = CliRunner().invoke(app, ["doctor", "--peers"])
+    assert done.exit_code == 1 and "FAIL peers" in done.output and told in done.output
+
+
+@pytest.mark.parametrize("body", ["exit 3", "echo hello", "kill -SEGV $$", "echo '[]'", "echo '{}'"])
+def test_a_python_that_answers_nothing_fails(tmp_path: Path, body: str) -> None:
+    (tmp_path / "bin").mkdir()
+    python(tmp_path / "bin", body)
+    check = peers_check({"KGEN_PEERS": str(tmp_path)})
+    assert not check.ok and check.detail and check.hint
+
+
+def test_a_python_that_does_not_start_fails(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    python(tmp_path / "bin", "exit 0").chmod(0o644)
+    check = peers_check({"KGEN_PEERS": str(tmp_path)})
+    assert not check.ok and "does not start" in check.detail
+
+
+def test_kgen_s_own_broken_environment_is_to_be_removed(tmp_path: Path) -> None:
+    environ = {"KGEN_HOME": str(tmp_path)}
+    folder = own_peers(environ)
+    (folder / "bin").mkdir(parents=True)
+    (folder / ".complete").touch()
+    python(folder / "bin", "exit 3")
+    check = peers_check(environ)
+    assert not check.ok and f"remove {folder}" in check.hint
 
 
 def test_one_that_does_not_run(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from kgen.virtual.hivm import Module, parse_module
 from kgen.virtual.hivm import nodes as n
 from kgen.virtual.launch import Launch
 from kgen.virtual.machine.arguments import arguments_of
-from kgen.virtual.machine.protocol import Number, Operand, Scalars, Site
+from kgen.virtual.machine.protocol import Number, Operand, Scalars, Site, own_number
 from kgen.virtual.machine.translate import Program, Running, translate
 from kgen.virtual.machine.views import View
 
@@ -253,21 +253,13 @@ class _Core:
 
     def bind_query(self, site: Site, query: n.Query) -> Callable[[], int]:
         """The core's own numbers."""
-        if query.name == "get_block_idx":
-            return lambda: self._execution.block
-        if query.name == "get_sub_block_idx":
-            return lambda: self.state.sub
-        if query.name == "get_block_num":
-            return lambda: self._execution.launch.blocks
-        if query.name == "get_sub_block_num":
-            return lambda: 2 if self._function.mixed else 1
-        note = self.bind_unknown(site, f"hivm.hir.{query.name}")
-
-        def unknown() -> int:
-            note()
-            return 0
-
-        return unknown
+        known: dict[str, Callable[[], int]] = {
+            "get_block_idx": lambda: self._execution.block,
+            "get_sub_block_idx": lambda: self.state.sub,
+            "get_block_num": lambda: self._execution.launch.blocks,
+            "get_sub_block_num": lambda: 2 if self._function.mixed else 1,
+        }
+        return own_number(self, site, query, known)
 
     def bind_unknown(self, site: Site, name: str) -> Callable[..., None]:
         """Counted when it is met; the run then ends with an error."""

@@ -7,7 +7,7 @@ operation is met, in program order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from kgen.virtual.hivm.nodes import (
@@ -80,3 +80,16 @@ class Machine(Protocol):
 
     def bind_iteration(self, depth: int) -> Callable[[], None] | None:
         """Called at the start of each iteration of a loop at this depth (0: not in another); None to ignore it."""
+
+
+def own_number(machine: Machine, site: Site, query: Query, known: Mapping[str, Callable[[], int]]) -> Callable[[], int]:
+    """A query of the core's own numbers, which are `known` by their queries; 0, and counted, for any other."""
+    if query.name in known:
+        return known[query.name]
+    note = machine.bind_unknown(site, f"hivm.hir.{query.name}")
+
+    def unknown() -> int:
+        note()
+        return 0
+
+    return unknown

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,12 +14,29 @@ from kgen.errors import KgenError
 from kgen.storage import home_folder
 from kgen.virtual.doctor import Check
 from kgen.virtual.environment import Report, base_interpreter, create_venv, install, locked
+from kgen.virtual.process import Limit, minimal_environment, run_limited
 from kgen.virtual.toolchain import COMPLETE_MARKER, PINNED, is_complete
 
 VARIABLE = "KGEN_PEERS"
 # Installed without their own dependencies: fla-core asks for the upstream triton, which would replace triton-ascend.
 ALONE = {"fla-core": "0.6.0"}
 WITH = {"torch": "2.13.0", "numpy": "<2.4", "packaging": "", "einops": ""}
+
+# What a capture imports, by package; fla after what it needs, so that the first problem is the cause.
+_IMPORTED = {"torch": "torch", "triton-ascend": "triton.backends.ascend.compiler", "fla-core": "fla"}
+_PROBE = """\
+import importlib, importlib.metadata, json, sys
+versions, wrong = {}, []
+for package, module in json.loads(sys.argv[1]).items():
+    try:
+        importlib.import_module(module)
+        versions[package] = importlib.metadata.version(package)
+    except BaseException as error:
+        wrong.append(f"{package}: {error or type(error).__name__}"[:300])
+print()
+print(json.dumps({"versions": versions, "wrong": wrong}))
+"""
+_PROBE_LIMIT_S = 300.0  # torch from a cold disk
 
 
 def requirements() -> tuple[list[str], list[str]]:
@@ -51,11 +69,45 @@ def find_peers(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def peers_check(environ: Mapping[str, str] | None = None) -> Check:
-    """A row of `kgen doctor`."""
+    """A row of `kgen doctor`: the environment is there, and what a capture imports can be imported."""
+    variables = os.environ if environ is None else environ
     try:
-        return Check("peers", True, str(find_peers(environ)))
+        python = find_peers(variables)
     except KgenError as error:
         return Check("peers", False, error.message, error.hint)
+    found, problems = _probe(python)
+    if not problems:
+        return Check("peers", True, f"{python} ({', '.join(f'{name} {version}' for name, version in found.items())})")
+    together, alone = requirements()
+    folder, again = python.parent.parent, "run `kgen doctor --fix --peers`"
+    mend = f"remove {folder} and {again}"
+    if variables.get(VARIABLE):
+        mend = f"mend what {VARIABLE} names ({', '.join([*together, *alone])}), or unset it and {again}"
+    return Check("peers", False, f"{python}: {'; '.join(problems)}", mend)
+
+
+def _probe(python: Path) -> tuple[dict[str, str], list[str]]:
+    """Versions of what a capture imports, and what is wrong with it."""
+    with tempfile.TemporaryDirectory(prefix="kgen-peers-") as private:
+        command = [str(python), "-I", "-c", _PROBE, json.dumps(_IMPORTED)]
+        variables = {**minimal_environment(Path(private)), "FLA_DISABLE_BACKEND_WARNING": "1"}
+        try:
+            done = run_limited(command, env=variables, cwd=Path(private), limit=Limit(_PROBE_LIMIT_S))
+        except OSError as error:
+            return {}, [f"it does not start: {error.strerror}"]
+    lines = done.output.strip().splitlines() or ["it printed nothing"]
+    try:
+        answers = dict(json.loads(lines[-1]))
+        versions, wrong = dict(answers["versions"]), list(map(str, answers["wrong"]))
+    except (ValueError, TypeError, KeyError):
+        return {}, [f"it could not be asked what it has: {lines[-1][:200]}"]
+    wanted = {**PINNED, **ALONE}
+    wrong += [
+        f"{name} is {version}, benches compare with {wanted[name]}"
+        for name, version in versions.items()
+        if version != wanted.get(name, version)
+    ]
+    return versions, wrong
 
 
 def create_peers(

@@ -178,7 +178,7 @@ def device_of(target: Target) -> dict[str, Any]:
 
 def _broken(message: str) -> KgenError:
     return KgenError(
-        f"the peers' environment: {message}", code="peers-broken", hint="make it anew with `kgen doctor --fix --peers`"
+        f"the peers' environment: {message}", code="peers-broken", hint="`kgen doctor --peers` says what it lacks"
     )
 
 

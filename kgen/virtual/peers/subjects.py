@@ -71,7 +71,7 @@ def _package(path: str) -> Any:
     _hosts.add(os.path.abspath(path) + os.sep)
     runtime = sys.modules[f"{name}._runtime"]
     device = importlib.import_module("__main__").Device
-    runtime.target_of = lambda _device: device.target
+    runtime.target_of = lambda _device: runtime.known_target(device.target)
     runtime.cores = lambda _device, bound: device.cores["num_aicore" if bound == "cube" else "num_vectorcore"]
     return module
 

@@ -17,7 +17,7 @@ from kgen.virtual.hivm.types import FLOATS, MemRef
 from kgen.virtual.launch import Buffer, Launch
 from kgen.virtual.machine.arguments import arguments_of
 from kgen.virtual.machine.decisive import decisive_loads
-from kgen.virtual.machine.protocol import Number, Operand, Scalars, Site
+from kgen.virtual.machine.protocol import Number, Operand, Scalars, Site, own_number
 from kgen.virtual.machine.translate import Program, translate
 from kgen.virtual.machine.views import Base, View
 from kgen.virtual.templates import template
@@ -210,21 +210,13 @@ class Recorder:
 
     def bind_query(self, site: Site, query: n.Query) -> Callable[[], int]:
         """The core's own numbers."""
-        if query.name == "get_block_idx":
-            return lambda: self.block
-        if query.name == "get_sub_block_idx":
-            return lambda: self.sub
-        if query.name == "get_block_num":
-            return lambda: self._launch.blocks
-        if query.name == "get_sub_block_num":
-            return lambda: self._subs
-        note = self.bind_unknown(site, f"hivm.hir.{query.name}")
-
-        def unknown() -> int:
-            note()
-            return 0
-
-        return unknown
+        known: dict[str, Callable[[], int]] = {
+            "get_block_idx": lambda: self.block,
+            "get_sub_block_idx": lambda: self.sub,
+            "get_block_num": lambda: self._launch.blocks,
+            "get_sub_block_num": lambda: self._subs,
+        }
+        return own_number(self, site, query, known)
 
     def bind_unknown(self, site: Site, name: str) -> Callable[..., None]:
         """Counted when it is met."""

@@ -1,0 +1,5 @@
+"""`python -m kgen.cli`."""
+
+from kgen.cli import main
+
+main()
