@@ -34,9 +34,13 @@ BUG = "this is a bug of kgen: please report it with the spec that shows it"
 
 
 def main() -> None:
-    """Runs a command; exit 0, 1 (found something) or 2 (could not run)."""
+    """Runs a command; exit 0, 1 (found something), 2 (could not run), or 130 (interrupted)."""
     try:
         app(standalone_mode=True)
+    except SystemExit as ended:
+        if isinstance(ended.__context__, typer.Abort):  # typer would make it 1, which says that something was found
+            sys.exit(130)
+        raise
     except KgenError as error:
         typer.echo(error.render(), err=True)
         sys.exit(error.exit_code)

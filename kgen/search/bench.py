@@ -37,7 +37,7 @@ class Timed:
         """Why there is no time, or nothing."""
         if self.result is None:
             return self.launch.lower_error
-        if self.result.verdict not in ("fits", "degraded") or not self.times:
+        if not self.result.usable or not self.times:
             return f"{self.result.verdict}: {self.result.message}"
         first = self.times[0]
         if first.us is None:
@@ -82,7 +82,7 @@ def timed(
         result = compiled(compiler, request, keep_ir=None in found)
         if result.final_ir is not None:
             found = list(modeller.times(key, result.final_ir, at, costs))
-        times = tuple(f for f in found if f is not None) if result.verdict in ("fits", "degraded") else ()
+        times = tuple(f for f in found if f is not None) if result.usable else ()
         return Timed(launch, stage_of(launch), result, times)
 
     return tuple(compiler.map(one, captured.launches))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kgen.spec.targets import Target
+from kgen.virtual.result import COMPILED
 
 COLUMNS = ("kernel", "target", "variants", "UB", "L1", "L0C", "modelled us", "flags")
 SPACES = {"UB": "ub_bytes", "L1": "l1_bytes", "L0C": "l0c_bytes"}
@@ -48,7 +49,7 @@ def _flags(rows: Sequence[dict[str, Any]]) -> str:
     warnings by their first words (`sampled`)."""
     counts = Counter(
         {
-            "not fitting": sum(r["verdict"] not in ("fits", "degraded") for r in rows),
+            "not fitting": sum(r["verdict"] not in COMPILED for r in rows),
             "single-buffered": sum(r["verdict"] == "degraded" for r in rows),
             "idle vector core": sum(bool(r["idle_vector_core"]) for r in rows),
             "without a time": sum(_has_no_time(r) for r in rows),
@@ -62,4 +63,4 @@ def _flags(rows: Sequence[dict[str, Any]]) -> str:
 def _has_no_time(row: dict[str, Any]) -> bool:
     """Only of what compiled, and not where nobody asked for one."""
     told = row["unknown_operations"] or row["message"]
-    return row["verdict"] in ("fits", "degraded") and row["modelled_us"] is None and bool(told)
+    return row["verdict"] in COMPILED and row["modelled_us"] is None and bool(told)

@@ -119,7 +119,7 @@ class _Work:
         result = compiled(self.compiler, request, keep_ir=found is None)
         if found is None and result.final_ir is not None:
             found = self.modeller.time(key, result.final_ir, launch, costs)
-        return Compiled(v, result, found if result.verdict in ("fits", "degraded") else None)
+        return Compiled(v, result, found if result.usable else None)
 
 
 def _without_header(text: str) -> str:
@@ -148,7 +148,8 @@ def row(c: Compiled) -> dict[str, Any]:
         "modelled_shape": reference_shape(v.mode).text if m else None,
         "modelled_bound": m.bound or None if m else None,
         "modelled_warnings": list(m.warnings) if m else [],
-        "unknown_operations": m.unknown or {} if m else {},
+        "unknown_operations": (m.unknown if m else None) or r.unknown,
+        "unwritten": list(r.unwritten),
         "message": r.message or (m.problem if m else ""),
         "seconds": round(r.seconds, 3),
         "toolchain": r.toolchain,

@@ -4,34 +4,46 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import signal
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 import kgen.virtual
 from kgen.errors import KgenError
-from kgen.virtual.cache import ResultCache, content_key
+from kgen.virtual.cache import ResultCache, code_hash, content_key
 from kgen.virtual.hivm import parse_module
 from kgen.virtual.launch import Launch
 from kgen.virtual.timeline import Costs, Timeline, evaluate, record
+
+Micros = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class Modelled:
     """What a row says of a launch's time. `us` None: no time can be told, and `problem` or `unknown` says why."""
 
-    us: float | None
-    bound: str = ""
-    core_us: float | None = None
-    hbm_us: float | None = None
-    l2_us: float | None = None
-    unknown: dict[str, int] | None = None
+    us: Micros | None
+    bound: Literal["", "core", "hbm", "l2"] = ""
+    core_us: Micros | None = None
+    hbm_us: Micros | None = None
+    l2_us: Micros | None = None
+    unknown: dict[str, Annotated[int, Field(strict=True, gt=0)]] | None = None
     warnings: tuple[str, ...] = ()
     problem: str = ""
+
+    def __post_init__(self) -> None:
+        if self.us is not None and (self.unknown or self.problem):
+            raise ValueError("a time of what isn't known")
+
+
+_STORED = TypeAdapter(Modelled)
 
 
 class Modeller:
@@ -59,8 +71,8 @@ class Modeller:
         if stored is None:
             return None
         try:
-            return Modelled(**{**stored, "warnings": tuple(stored["warnings"])})
-        except (TypeError, KeyError):
+            return _STORED.validate_python(stored)
+        except ValidationError:
             return None
 
     def time(self, compiled: str, text: str, launch: Launch, costs: Costs) -> Modelled:
@@ -82,9 +94,13 @@ class Modeller:
         return found
 
     def _start(self) -> ProcessPoolExecutor:
-        """Processes only where something is to be modelled. They are spawned: threads that compile are running."""
+        """Processes only where something is to be modelled. They are spawned, since threads that compile are
+        running; an interrupt is ours to handle, and ends them through `__exit__`."""
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
+            self._pool = ProcessPoolExecutor(
+                self._jobs, multiprocessing.get_context("spawn"), initializer=signal.signal,
+                initargs=(signal.SIGINT, signal.SIG_IGN),
+            )  # fmt: skip
         return self._pool
 
 
@@ -125,8 +141,7 @@ def _rules() -> str:
     """A hash of the code that makes a time of an IR: remembered times are of these rules."""
     virtual = Path(kgen.virtual.__file__).parent
     parts = ("hivm", "machine", "timeline")
-    files = [*(f for part in parts for f in (virtual / part).glob("*.py")), virtual / "templates.py"]
-    return content_key({f.name: f.read_text(encoding="utf-8") for f in sorted(files)})
+    return code_hash([*(f for part in parts for f in (virtual / part).glob("*.py")), virtual / "templates.py"])
 
 
 @functools.cache

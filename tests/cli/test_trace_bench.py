@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -263,3 +266,40 @@ def test_every_total_survives_every_constant(needs_peers: dict[str, str], tmp_pa
     assert len({(r["constant"], r["factor"]) for r in totals}) * 5 == len(totals)
     assert not any(r["flips"] for r in totals)
     assert all(r["ratio_changed"] is not None for r in totals)
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("after", [2.0, 6.0])
+def test_an_interrupt_ends_everything_without_a_traceback(
+    needs_toolchain: dict[str, str], tmp_path: Path, after: float
+) -> None:
+    """As Ctrl-C does: the signal goes to every process of the terminal's group."""
+    command = [sys.executable, "-m", "kgen.cli", "compile", SPEC, "--all", "--json"]
+    environment = {**os.environ, "KGEN_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path), **needs_toolchain}
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    time.sleep(after)
+    os.killpg(child.pid, signal.SIGINT)
+    out, err = child.communicate(timeout=30)
+    assert child.returncode == 130, err
+    assert "Traceback" not in err and not out
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith("kgen-")]
+    assert not children_with(str(tmp_path))
+
+
+def children_with(text: str) -> list[str]:
+    """Command lines of processes that mention a text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found += [line] if text in line else []
+    return found

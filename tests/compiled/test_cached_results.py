@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 from kgen.errors import KgenError
+from kgen.search.modelled import Modelled, Modeller
+from kgen.spec.targets import load_target
 from kgen.virtual import Compiler, CompileRequest, CompileResult, Toolchain
 from kgen.virtual import result as results
 from kgen.virtual.cache import ResultCache
+from kgen.virtual.launch import Launch
 from kgen.virtual.result import judged, restored, with_report
+from kgen.virtual.timeline import Costs
 from tests.compiled.test_memory_report import buffer, call, text_of
 
 GOOD = CompileResult("fits", "", ub_bytes=64, l1_bytes=0, l0c_bytes=0, calls={"mma": 2}, idle_vector_core=None)
@@ -75,6 +79,44 @@ def test_a_miscompiled_kernel_is_an_error_that_says_where() -> None:
     assert found.ub_bytes == 512 and found.final_ir == lost
     whole = text_of(buffer("%a", 0), call("broadcast_scalar_float_to_1d", "%arg0", "%a"))
     assert judged(with_report(GOOD, whole)).verdict == "fits"
+
+
+TIME = Modelled(3.5, "core", 3.0, 1.0, 2.0, {}, ("sampled: 8 of 100",))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {}, {"us": -1.0}, {"us": math.nan}, {"us": math.inf}, {"us": "3"}, {"us": True}, {"bound": "ddr"},
+        {"core_us": "x"}, {"unknown": {"hivm.hir.x": 2}}, {"unknown": []}, {"warnings": None}, {"warnings": [3]},
+        {"problem": "what is done hangs on an integer"}, {"problem": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_kept_time_is_a_time(tmp_path: Path, change: dict[str, Any]) -> None:
+    launch, costs = Launch((1, 1, 1), ()), Costs.of(load_target("Ascend910B2"))
+    modeller = Modeller(1, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(modeller, "_start", lambda: Alone(TIME))
+        assert modeller.time("k", "text", launch, costs) == TIME
+    (entry,) = tmp_path.glob("*/*.json")
+    stored = json.loads(entry.read_text())
+    stored["result"] |= change
+    entry.write_text(json.dumps(stored))
+    assert modeller.remembered("k", launch, costs) == (None if change else TIME)
+
+
+class Alone:
+    """A pool that gives one result."""
+
+    def __init__(self, found: Modelled) -> None:
+        self.found = found
+
+    def submit(self, *_: object) -> Alone:
+        return self
+
+    def result(self) -> list[Modelled]:
+        return [self.found]
 
 
 # ------------------------------------------------------------ through a compiler

@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from kgen.virtual.hivm.nodes import PIPES, Module, Place
 from kgen.virtual.hivm.types import element_bits
@@ -51,7 +52,7 @@ class Timeline:
     hbm_us: float  # each tensor once, at the chip's bandwidth
     l2_us: float  # all traffic
     launch_us: float
-    bound: str  # core, hbm or l2
+    bound: Literal["core", "hbm", "l2"]
     blocks: int
     cores: int
     recorded_blocks: int
@@ -81,7 +82,7 @@ def evaluate(recording: Recording, costs: Costs) -> Timeline:
     hbm_us, l2_us = unique / costs.hbm_tb_per_s / 1e6, (read + written) / costs.l2_tb_per_s / 1e6
     total = max(core_us, hbm_us, l2_us)
     launch_us = costs.launch_cube_us if "aic" in recording.kinds else costs.launch_us
-    bound = "core" if total == core_us else "hbm" if total == hbm_us else "l2"
+    bound: Literal["core", "hbm", "l2"] = "core" if total == core_us else "hbm" if total == hbm_us else "l2"
     busiest = max(range(len(ends)), key=lambda c: ends[c])
     unknown = Counter(recording.notes.unknown)
     unknown.update(_met_unknown(recording, prices))
