@@ -262,3 +262,12 @@ def test_what_is_read_through_a_view_or_one_by_one_counts() -> None:
 def test_one_unknown_operation_on_a_buffer_may_write_it() -> None:
     unknown = f'"hivm.tomorrow"(%a) : ({type_("64xf32")}) -> ()'
     assert not report_of(*AB, unknown, call("vexp_1d_float", "%a", "%b")).unwritten()
+
+
+@pytest.mark.parametrize("address, lost", [(0, []), (128, []), (256, ["%a"])])
+def test_what_the_other_core_writes_at_the_same_place_counts(address: int, lost: list[str]) -> None:
+    """As on the 950, where a product goes from L0C straight into a vector core's UB."""
+    vector = text_of(buffer("%a", 0), buffer("%b", 512), call("vexp_1d_float", "%a", "%b"), mixed=True, name="k_aiv")
+    product = call("fixpipe_nz2nd_float_to_float_4d_to_2d_ubuf", "%arg0", "%c")
+    cube = text_of(buffer("%c", address), product, core="AIC", mixed=True, name="k_aic")
+    assert [f.buffer.name for f in read_hivm(f"{vector}\n{cube}").unwritten()] == lost

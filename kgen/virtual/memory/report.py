@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kgen.virtual.hivm import HivmError
 from kgen.virtual.hivm.nodes import Call, Function, Module, Operation, Place
@@ -13,7 +13,7 @@ from kgen.virtual.memory.buffers import SPACES, Buffer, Limits, buffers_of
 from kgen.virtual.memory.calls import CALL_CLASSES, count_calls, undivided, unknown_names
 from kgen.virtual.memory.pairs import DoubleBuffering, LoopBuffers, loop_buffers
 from kgen.virtual.memory.program import Loop, Program, program_of
-from kgen.virtual.memory.unwritten import Unwritten, unwritten
+from kgen.virtual.memory.unwritten import Unwritten, Written, unwritten, writers_of
 
 
 @dataclass(frozen=True)
@@ -122,19 +122,26 @@ def memory_report(module: Module, limits: Limits | None = None, *, degraded: boo
     """Read a kernel's memory from its final IR. `degraded` is the compiler's verdict: it gave up double buffering."""
     limits = limits or Limits()
     vector_functions = frozenset(f.name for f in module.functions if f.vector_function)
-    functions = tuple(_function(f, vector_functions, limits, degraded) for f in module.device())
-    if not functions:
+    read = [_function(f, vector_functions, limits, degraded) for f in module.device()]
+    if not read:
         raise HivmError("the final HIVM IR holds no device function")
+    functions = tuple(
+        replace(function, unwritten=unwritten(written, [other for _, other in read if other is not written]))
+        for function, written in read
+    )
     return MemoryReport(functions, limits)
 
 
-def _function(function: Function, vector_functions: frozenset[str], limits: Limits, degraded: bool) -> FunctionMemory:
+def _function(
+    function: Function, vector_functions: frozenset[str], limits: Limits, degraded: bool
+) -> tuple[FunctionMemory, Written]:
+    """A function's memory, but for what nothing writes, which hangs on the others."""
     program = program_of(function)
     turns = program.turns()
     buffers = buffers_of(program, limits, turns)
     # The vector half of a mixed kernel has one of each buffer anyway: none of 713 such loops was seen to alternate.
     gave_up = degraded and not (function.mixed and function.core == "aiv")
-    return FunctionMemory(
+    memory = FunctionMemory(
         function.name,
         function.core or "",
         function.mixed,
@@ -144,10 +151,11 @@ def _function(function: Function, vector_functions: frozenset[str], limits: Limi
         count_calls(program.operations, function.core, vector_functions),
         undivided(program.operations),
         gave_up,
-        unwritten(program, buffers),
+        (),
         unknown_names(program.operations, vector_functions),
         tuple(program.operations),
     )
+    return memory, writers_of(program, buffers)
 
 
 def _spaces(program: Program, buffers: Sequence[Buffer], limits: Limits) -> Iterator[SpaceMemory]:

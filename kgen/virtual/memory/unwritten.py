@@ -28,22 +28,38 @@ class Unwritten:
     place: n.Place | None
 
 
-def unwritten(program: Program, buffers: Sequence[Buffer]) -> tuple[Unwritten, ...]:
-    """The buffers of a function that are read and never written, in program order. An operation whose operands' roles
-    aren't known counts as a writer."""
-    found = []
+@dataclass(frozen=True)
+class Written:
+    """Buffers of one function that something in it writes, and those that it only reads."""
+
+    written: tuple[Buffer, ...]
+    missing: tuple[Unwritten, ...]
+
+
+def writers_of(program: Program, buffers: Sequence[Buffer]) -> Written:
+    """Tell a function's buffers apart, in program order. An operation whose operands' roles aren't known counts as a
+    writer."""
+    written, found = [], []
     for (_, cast), buffer in zip(program.casts, buffers, strict=True):
         if not buffer.bytes:
             continue
         uses = [use for value in program.reach(cast.result) for use in program.uses.get(value, ())]
         if any(_writes(use) for use in uses):
+            written.append(buffer)
             continue
         reader = min((use for use in uses if _reads(use)), key=lambda use: use.position, default=None)
         if reader is not None:
             operation = reader.operation
             name = operation.callee if isinstance(operation, n.Call) else "memref.load"
             found.append(Unwritten(buffer, name, operation.line, operation.place))
-    return tuple(found)
+    return Written(tuple(written), tuple(found))
+
+
+def unwritten(function: Written, others: Sequence[Written]) -> tuple[Unwritten, ...]:
+    """The buffers that a function reads and nothing writes. On the 950 the cube core writes into a vector core's UB and
+    a vector core into L1, so what another function of the kernel writes at the same place counts."""
+    elsewhere = [buffer for other in others for buffer in other.written]
+    return tuple(m for m in function.missing if not any(m.buffer.overlaps(buffer) for buffer in elsewhere))
 
 
 def _writes(use: Use) -> bool:
