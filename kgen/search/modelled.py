@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -82,7 +83,9 @@ class Modeller:
     def times(self, compiled: str, text: str, launch: Launch, costs: Sequence[Costs]) -> list[Modelled]:
         """The same with several sets of constants: the launch is recorded once and priced with each."""
         try:
-            found = self._start().submit(model_text, text, launch, list(costs)).result()
+            with _no_interrupt():  # a process that starts now inherits it, before it can ignore the signal itself
+                waiting = self._start().submit(model_text, text, launch, list(costs))
+            found = waiting.result()
         except BrokenProcessPool as error:
             raise KgenError(
                 "a process that models times ended: the machine may be out of memory",
@@ -102,6 +105,16 @@ class Modeller:
                 initargs=(signal.SIGINT, signal.SIG_IGN),
             )  # fmt: skip
         return self._pool
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Keep SIGINT from this thread and from what it starts."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def model_text(text: str, launch: Launch, costs: Sequence[Costs]) -> list[Modelled]:

@@ -269,7 +269,7 @@ def test_every_total_survives_every_constant(needs_peers: dict[str, str], tmp_pa
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("after", [2.0, 6.0])
+@pytest.mark.parametrize("after", [1.0, 1.5, 2.0, 2.5, 6.0])
 def test_an_interrupt_ends_everything_without_a_traceback(
     needs_toolchain: dict[str, str], tmp_path: Path, after: float
 ) -> None:
