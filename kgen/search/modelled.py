@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Literal
@@ -109,7 +110,9 @@ class Modeller:
 
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
-    """Keep SIGINT from this thread and from what it starts."""
+    """Keep SIGINT from this thread and from what it starts. The tracker of multiprocessing lets it in again where it
+    starts itself, so it is started before."""
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -7,6 +7,7 @@ environment.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import queue
@@ -16,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,7 @@ from kgen.virtual.blame import blamed
 from kgen.virtual.cache import ResultCache, content_key
 from kgen.virtual.frontend import FrontEnd, WorkerDiedError, WorkerTimeoutError
 from kgen.virtual.hivm import HivmError
+from kgen.virtual.interrupts import held_back
 from kgen.virtual.process import Finished, Limit, minimal_environment, run_limited
 from kgen.virtual.result import CompileResult, judged, readers_hash, restored, unreadable, with_report
 from kgen.virtual.standin import KEEP_VARIABLE, write_stand_ins
@@ -47,6 +49,7 @@ _DEFAULT_OPTIONS = {
 # Kernels are compiled in parallel as processes; threads inside each would only multiply with the number of cores.
 # Debug information puts source lines into the final IR and changes nothing else in it.
 _OWN_OPTIONS = ("--mlir-disable-threading", "--enable-debug-info=true")
+_LOOK_EVERY_S = 0.1  # how soon an interrupt is seen
 _LOCATION = re.compile(r'loc\("[^"\n]*/([^"/\n]+)"')
 _A5_TARGET = re.compile(r"Ascend(950|910_95)")
 
@@ -166,10 +169,15 @@ class Compiler:
     def map(self, work: Callable[[T], R], items: Sequence[T], progress: Progress | None = None) -> list[R]:
         """`work(item)` for each, `jobs` at a time; results in the items' order."""
         results: dict[int, R] = {}
-        with ThreadPoolExecutor(max_workers=self.jobs) as pool:
-            places = {pool.submit(work, item): place for place, item in enumerate(items)}
+        done: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
+        interrupted = threading.Event()
+        with held_back(interrupted), ThreadPoolExecutor(max_workers=self.jobs) as pool:
             try:
-                for future in as_completed(places):
+                places = {pool.submit(work, item): place for place, item in enumerate(items)}
+                for future in places:
+                    future.add_done_callback(done.put)
+                while len(results) < len(items):
+                    future = _next(done, interrupted)
                     results[places[future]] = future.result()
                     if progress is not None:
                         progress(len(results), len(items))
@@ -285,6 +293,15 @@ class Compiler:
                 hint="bishengir-compile-a5 comes with ascendnpu-ir 1.2.0; `kgen doctor` shows what is installed",
             )
         return self.toolchain.bishengir_a5
+
+
+def _next(done: queue.SimpleQueue[Future[R]], interrupted: threading.Event) -> Future[R]:
+    """The next that is done; an interrupt is raised from here."""
+    while True:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        with contextlib.suppress(queue.Empty):
+            return done.get(timeout=_LOOK_EVERY_S)
 
 
 def is_a5(target: str) -> bool:
