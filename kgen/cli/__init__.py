@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 
 import typer
 
@@ -35,6 +36,7 @@ BUG = "this is a bug of kgen: please report it with the spec that shows it"
 
 def main() -> None:
     """Runs a command; exit 0, 1 (found something), 2 (could not run), or 130 (interrupted)."""
+    warnings.formatwarning = lambda message, *_args, **_more: f"warning: {message}\n"
     try:
         app(standalone_mode=True)
     except SystemExit as ended:

@@ -27,7 +27,7 @@ def compile_command(
 ) -> None:
     """Compile kernel variants through the real Ascend compiler; exit 1 unless all of them fit."""
     from kgen.pipeline import package, planned, read
-    from kgen.search.compile_report import COLUMNS, kernel_rows
+    from kgen.search.compile_report import COLUMNS, REASONS, kernel_rows, reason_rows
     from kgen.search.compile_rows import Models, compile_rows
     from kgen.search.variants import cover, variants
 
@@ -50,12 +50,13 @@ def compile_command(
         rows = compile_rows(
             files, chosen, sources.targets, models, jobs=jobs, toolchain=toolchain, cache=cache, progress=step
         )
-    bad = [r for r in rows if r["verdict"] != "fits"]
+    bad = [r for r in rows if r["verdict"] != "fits" or r["message"]]  # a message on one that fits: it would hang
     if as_json:
         print_json(rows)
     else:
         table(list(kernel_rows(rows, sources.targets)), COLUMNS)
-        table(bad, ("kernel", "variant", "target", "verdict", "message"))
+        table(list(reason_rows(rows)), REASONS)
+        table([r for r in bad if r["verdict"] != "fits"], ("kernel", "variant", "target", "verdict", "message"))
         _verdict_summary(rows)
     if bad:
         raise typer.Exit(1)

@@ -67,5 +67,5 @@ def trace(
     else:
         for line in (*trace_text(traced, chosen, top), *written):
             typer.echo(line)
-    if traced.timeline is None or traced.timeline.us is None:
+    if traced.result.verdict != "fits" or traced.timeline is None or traced.timeline.us is None:
         raise typer.Exit(1)

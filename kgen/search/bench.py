@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kgen.search.compile_rows import compiled
 from kgen.search.modelled import Modelled, Modeller
 from kgen.virtual import Compiler, CompileResult, LinalgRequest
 from kgen.virtual.launch import Argument, Buffer, Launch
@@ -79,8 +78,8 @@ def timed(
         key = compiler.key(request)
         at = captured_launch(launch)
         found = [modeller.remembered(key, at, each) for each in costs]
-        result = compiled(compiler, request, keep_ir=None in found)
-        if result.final_ir is not None:
+        result = compiler.compile(request, keep_ir=None in found)
+        if result.usable and result.final_ir is not None:
             found = list(modeller.times(key, result.final_ir, at, costs))
         times = tuple(f for f in found if f is not None) if result.usable else ()
         return Timed(launch, stage_of(launch), result, times)

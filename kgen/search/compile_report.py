@@ -9,6 +9,7 @@ from typing import Any
 from kgen.spec.targets import Target
 from kgen.virtual.result import COMPILED
 
+REASONS = ("kernel", "target", "variants", "no modelled time")
 COLUMNS = ("kernel", "target", "variants", "UB", "L1", "L0C", "modelled us", "flags")
 SPACES = {"UB": "ub_bytes", "L1": "l1_bytes", "L0C": "l0c_bytes"}
 
@@ -60,7 +61,18 @@ def _flags(rows: Sequence[dict[str, Any]]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
+def reason_rows(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Why variants that compiled have no time: a row a kernel, target and reason, unknown operations with counts."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for r in rows:
+        if _has_no_time(r):
+            unknown = ", ".join(f"{name} ({count}x)" for name, count in r["unknown_operations"].items())
+            why = r["message"] or f"operations that kgen does not know: {unknown}"
+            counts[r["kernel"], r["target"], why] += 1
+    for (kernel, target, why), variants in counts.items():
+        yield {"kernel": kernel, "target": target, "variants": variants, "no modelled time": why}
+
+
 def _has_no_time(row: dict[str, Any]) -> bool:
     """Only of what compiled, and not where nobody asked for one."""
-    told = row["unknown_operations"] or row["message"]
-    return row["verdict"] in COMPILED and row["modelled_us"] is None and bool(told)
+    return row["verdict"] in COMPILED and row["modelled_shape"] is not None and row["modelled_us"] is None

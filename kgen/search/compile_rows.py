@@ -17,8 +17,6 @@ from kgen.spec.models import Spec
 from kgen.spec.targets import Target
 from kgen.storage import home_folder
 from kgen.virtual import Compiler, CompileResult, find_toolchain
-from kgen.virtual.compile import Request
-from kgen.virtual.hivm import HivmError
 from kgen.virtual.timeline import Costs
 
 Progress = Callable[[int, int], None]
@@ -67,7 +65,7 @@ def compile_variants(
     """The compiler's results alone, in the variants' order."""
     with ExitStack() as stack:
         compiler, source = open_compiler(stack, files, jobs=jobs, toolchain=toolchain, cache=cache)
-        return compiler.map(lambda v: compiled(compiler, v.request(source, targets)), chosen, progress)
+        return compiler.map(lambda v: compiler.compile(v.request(source, targets)), chosen, progress)
 
 
 def open_compiler(
@@ -76,17 +74,9 @@ def open_compiler(
     """A compiler, and the package's kernels in a folder that goes with it."""
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kgen-"))
     source = Path(folder) / "kernels.py"
-    source.write_text(_without_header(files["kernels.py"]), encoding="utf-8")
+    source.write_text(files["kernels.py"], encoding="utf-8")
     store = home_folder() / "compiled" if cache else None
     return stack.enter_context(Compiler(find_toolchain(toolchain), jobs=jobs, cache_dir=store)), source
-
-
-def compiled(compiler: Compiler, request: Request, keep_ir: bool = False) -> CompileResult:
-    """A compile; IR that kgen can't read is that kernel's problem, never the whole run's."""
-    try:
-        return compiler.compile(request, keep_ir)
-    except HivmError as error:
-        return CompileResult("error", f"what the compiler made of it can't be read: {error.message}")
 
 
 @dataclass(frozen=True)
@@ -116,16 +106,10 @@ class _Work:
         launch = launch_of(self.models.spec, self.models.kernels[v.kernel], v, reference_shape(v.mode), target)
         key = self.compiler.key(request)
         found = self.modeller.remembered(key, launch, costs)
-        result = compiled(self.compiler, request, keep_ir=found is None)
-        if found is None and result.final_ir is not None:
+        result = self.compiler.compile(request, keep_ir=found is None)
+        if found is None and result.usable and result.final_ir is not None:
             found = self.modeller.time(key, result.final_ir, launch, costs)
         return Compiled(v, result, found if result.usable else None)
-
-
-def _without_header(text: str) -> str:
-    """The source without its hash, which changes with things that no compiler sees: cached results stay good."""
-    lines = text.splitlines(keepends=True)
-    return "".join(line for i, line in enumerate(lines) if i > 1 or not line.startswith("#"))
 
 
 def row(c: Compiled) -> dict[str, Any]:

@@ -24,6 +24,9 @@ from kgen.virtual.hivm import parse_module
 from kgen.virtual.launch import Launch
 from kgen.virtual.timeline import Costs, Timeline, evaluate, record
 
+_VIRTUAL = Path(kgen.virtual.__file__).parent
+_PARTS = ("hivm", "machine", "timeline")
+RULES = (*(f for part in _PARTS for f in (_VIRTUAL / part).glob("*.py")), _VIRTUAL / "templates.py")
 Micros = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
 
@@ -86,14 +89,14 @@ class Modeller:
         try:
             with _no_interrupt():  # a process that starts now inherits it, before it can ignore the signal itself
                 waiting = self._start().submit(model_text, text, launch, list(costs))
-            found = waiting.result()
+            found, lasting = waiting.result()
         except BrokenProcessPool as error:
             raise KgenError(
                 "a process that models times ended: the machine may be out of memory",
                 code="model-died",
                 hint="model a smaller shape, or fewer at once with --jobs",
             ) from error
-        for each, modelled in zip(costs, found, strict=True):
+        for each, modelled in zip(costs, found, strict=True) if lasting else ():
             self._cache.put(_key(compiled, launch, each), asdict(modelled))
         return found
 
@@ -120,18 +123,19 @@ def _no_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def model_text(text: str, launch: Launch, costs: Sequence[Costs]) -> list[Modelled]:
-    """Model one launch with each set of constants; what the kernel's IR is to blame for becomes the row's problem."""
+def model_text(text: str, launch: Launch, costs: Sequence[Costs]) -> tuple[list[Modelled], bool]:
+    """Model one launch with each set of constants; what the kernel's IR is to blame for becomes the row's problem. With
+    it, whether that would be the same next time."""
     try:
         recording = record(parse_module(text), launch, costs[0])
-        return [summary(evaluate(recording, each)) for each in costs]
+        return [summary(evaluate(recording, each)) for each in costs], True
     except KgenError as error:
-        return [Modelled(None, problem=error.message)] * len(costs)
+        return [Modelled(None, problem=error.message)] * len(costs), True
     except (RecursionError, MemoryError) as error:
-        return [Modelled(None, problem=f"the model ran out of room: {type(error).__name__}")] * len(costs)
+        return [Modelled(None, problem=f"the model ran out of room: {type(error).__name__}")] * len(costs), False
     except Exception as error:  # nobody knows what another compiler's IR may hold: no time, and the other rows stay
         told = f"the model failed, which is a bug of kgen: {type(error).__name__}: {error}"
-        return [Modelled(None, problem=told[:300])] * len(costs)
+        return [Modelled(None, problem=told[:300])] * len(costs), False
 
 
 def summary(timeline: Timeline) -> Modelled:
@@ -155,9 +159,7 @@ def _launch_text(launch: Launch) -> str:
 @functools.cache
 def _rules() -> str:
     """A hash of the code that makes a time of an IR: remembered times are of these rules."""
-    virtual = Path(kgen.virtual.__file__).parent
-    parts = ("hivm", "machine", "timeline")
-    return code_hash([*(f for part in parts for f in (virtual / part).glob("*.py")), virtual / "templates.py"])
+    return code_hash(RULES)
 
 
 @functools.cache

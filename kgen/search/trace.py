@@ -9,7 +9,7 @@ from kgen.errors import KgenError, nearest
 from kgen.ir.nodes import Kernel
 from kgen.plan.record import Entry, Plan
 from kgen.search.call import Call, call_of, check_options
-from kgen.search.compile_rows import compiled, open_compiler
+from kgen.search.compile_rows import open_compiler
 from kgen.search.launches import Shape, launch_of
 from kgen.search.variants import Variant, everything, flags_of, make_variant
 from kgen.spec.models import DimKind, Spec
@@ -69,10 +69,12 @@ def trace_kernel(
         raise KgenError(f"no block {block}", code="trace-block", hint=f"the launch has blocks 0 to {last}")
     with ExitStack() as stack:
         compiler, source = open_compiler(stack, files, jobs=1, toolchain=toolchain, cache=cache)
-        result = compiled(compiler, variant.request(source, [target]), keep_ir=True)
+        result = compiler.compile(variant.request(source, [target]), keep_ir=True)
     if result.final_ir is None:
         return Traced(variant, shape, result, None, launch, None, None)
     module = parse_module(result.final_ir)
+    if not result.usable:
+        return Traced(variant, shape, result, module, launch, None, None)
     costs = Costs.of(target)
     recording = record(module, launch, costs)
     return Traced(variant, shape, result, module, launch, recording, evaluate(recording, costs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ from kgen.virtual.memory import Limits, MemoryReport, memory_report
 from kgen.virtual.memory.picture import picture as draw
 from kgen.virtual.memory.rows import memory_rows
 from kgen.virtual.memory.text import memory_text
-from kgen.virtual.timeline import Costs
+from kgen.virtual.timeline import Costs, Timeline, record
 from kgen.virtual.timeline.text import timeline_text
 from kgen.virtual.timeline.trace_file import trace_events
 
 
 def trace_row(traced: Traced, target: Target) -> dict[str, Any]:
-    """The compile's fields, and all of the memory report and of the timeline."""
+    """The compile's fields, the timeline, and what the memory report says of each function."""
     v, r, t = traced.variant, traced.result, traced.timeline
     return {
         "kernel": v.kernel,
@@ -29,7 +29,7 @@ def trace_row(traced: Traced, target: Target) -> dict[str, Any]:
         "target": v.target,
         "dtype": v.dtype,
         "tiles": dict(v.tiles),
-        "shape": {**dict(v.heads), **dict(v.widths), "B": traced.shape.batch, "T": traced.shape.rows},
+        "shape": {**dict(v.heads), **dict(v.widths), "BT": v.chunk, "B": traced.shape.batch, "T": traced.shape.rows},
         "lengths": list(traced.shape.lengths) if traced.shape.lengths is not None else None,
         "grid": list(traced.launch.grid),
         "verdict": r.verdict,
@@ -41,10 +41,20 @@ def trace_row(traced: Traced, target: Target) -> dict[str, Any]:
         "calls": r.calls,
         "idle_vector_core": r.idle_vector_core,
         "modelled_us": t.us if t else None,
-        "timeline": asdict(t) if t else None,
+        "timeline": _timeline_row(t) if t else None,
         "memory": memory_rows(report) if (report := _memory(traced, target)) else None,
+        "unknown_operations": (t.unknown if t else None) or r.unknown,
+        "unwritten": list(r.unwritten),
+        "seconds": round(r.seconds, 3),
         "toolchain": r.toolchain,
     }
+
+
+def _timeline_row(timeline: Timeline) -> dict[str, Any]:
+    """All of it; places as `file:line`, as everywhere in rows."""
+    places = [None if c.place is None else f"{c.place.file}:{c.place.line}" for c in timeline.costs]
+    costs = [{**asdict(c), "place": place} for c, place in zip(timeline.costs, places, strict=True)]
+    return {**asdict(replace(timeline, costs=())), "costs": costs}
 
 
 def trace_text(traced: Traced, target: Target, top: int) -> Iterator[str]:
@@ -53,20 +63,19 @@ def trace_text(traced: Traced, target: Target, top: int) -> Iterator[str]:
     yield f"{v.kernel} {v.name} on {v.target}, {traced.shape.text}: {r.verdict}"
     if r.message:
         yield r.message
-    if traced.timeline is None:
-        return
     if report := _memory(traced, target):
         yield from memory_text(report).splitlines()
-    yield from timeline_text(traced.timeline, top)
+    if traced.timeline is not None:
+        yield from timeline_text(traced.timeline, top)
 
 
 def write_files(traced: Traced, target: Target, out: Path | None, picture: Path | None, block: int) -> list[str]:
     """Write what was asked for; a line for each file."""
     lines = []
-    if out is not None and traced.recording is not None:
-        events = trace_events(
-            traced.recording, Costs.of(target), f"{traced.variant.kernel} {traced.variant.name}", block
-        )
+    if out is not None and traced.module is not None and traced.timeline is not None:
+        costs = Costs.of(target)
+        alone = record(traced.module, traced.launch, costs, only=block)  # a sampled launch may not have recorded it
+        events = trace_events(alone, costs, f"{traced.variant.kernel} {traced.variant.name}", block)
         write_output(out, json.dumps(events, separators=(",", ":")))
         lines.append(f"{out}: {len(events['traceEvents'])} events; open it in ui.perfetto.dev or chrome://tracing")
         if left_out := events["otherData"]["left_out_intervals"]:

@@ -89,7 +89,9 @@ class ResultCache:
         """Say once that results aren't kept."""
         if not self._warned:
             self._warned = True
-            warnings.warn(f"results are not cached: {error}", RuntimeWarning, stacklevel=3)
+            warnings.warn(
+                f"results are not kept ({error}): set KGEN_HOME to a folder with room", RuntimeWarning, stacklevel=3
+            )
 
 
 def _sha256(data: bytes) -> str:

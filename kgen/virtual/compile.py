@@ -8,6 +8,7 @@ environment.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import queue
@@ -26,7 +27,7 @@ from typing import Any, TypeVar
 from kgen.errors import KgenBug, KgenError
 from kgen.virtual.blame import OPTIONS as BLAME_OPTIONS
 from kgen.virtual.blame import blamed
-from kgen.virtual.cache import ResultCache, content_key
+from kgen.virtual.cache import ResultCache, code_hash, content_key
 from kgen.virtual.frontend import FrontEnd, WorkerDiedError, WorkerTimeoutError
 from kgen.virtual.hivm import HivmError
 from kgen.virtual.interrupts import held_back
@@ -49,6 +50,9 @@ _DEFAULT_OPTIONS = {
 # Kernels are compiled in parallel as processes; threads inside each would only multiply with the number of cores.
 # Debug information puts source lines into the final IR and changes nothing else in it.
 _OWN_OPTIONS = ("--mlir-disable-threading", "--enable-debug-info=true")
+DRIVER = ("worker.py", "frontend.py", "standin.py", "verdict.py", "blame.py")
+_ROOM_BYTES = 16 << 20  # a compile that fails with less than this left under TMPDIR says nothing of its kernel
+_NO_ROOM = re.compile(r"No space left on device|[Cc]annot allocate memory|std::bad_alloc|Disk quota exceeded")
 _LOOK_EVERY_S = 0.1  # how soon an interrupt is seen
 _LOCATION = re.compile(r'loc\("[^"\n]*/([^"/\n]+)"')
 _A5_TARGET = re.compile(r"Ascend(950|910_95)")
@@ -197,6 +201,7 @@ class Compiler:
             "target": request.target,
             "options": compiler_options(request),
             "toolchain": dict(self.toolchain.versions),
+            "driver": driver_hash(),
         }
         if isinstance(request, LinalgRequest):
             return content_key({**common, "lowered": True})
@@ -227,8 +232,20 @@ class Compiler:
         finally:
             self._idle.put(front_end)
         if lowered.linalg is None:
+            self._refuse_without_room(lowered.detail)
             return CompileResult("error", lowered.error, bounded(lowered.detail)), True
         return self._compile_linalg(request, lowered.linalg, limit)
+
+    def _refuse_without_room(self, output: str) -> None:
+        """A failure on a full disk or without memory is the machine's, and never kept as the kernel's."""
+        assert self._private is not None
+        found = _NO_ROOM.search(output)
+        if found is not None or shutil.disk_usage(self._private).free < _ROOM_BYTES:
+            raise KgenError(
+                f"a compile failed for want of room: {found[0] if found else 'the disk is full'}",
+                code="no-room",
+                hint=f"free space in {tempfile.gettempdir()}, set TMPDIR to another folder, or lower --jobs",
+            )
 
     def _compile_linalg(self, request: Request, linalg: str, limit: Limit) -> tuple[CompileResult, bool]:
         """From the front end's text on."""
@@ -275,6 +292,8 @@ class Compiler:
             reading.verdict, reading.message, bounded(finished.output), required_bytes=reading.required_bytes
         )
         lasting = finished.returncode is not None and finished.returncode >= 0
+        if result.verdict == "error":
+            self._refuse_without_room(finished.output)
         if not result.usable or final_ir is None:
             return result, lasting
         try:
@@ -336,8 +355,23 @@ def _text(request: Request) -> str:
         return request.linalg
     path = request.source
     try:
-        return path.read_text(encoding="utf-8")
+        return _blank_header(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise KgenError(
             f"cannot read the kernels of {path}: {error}", code="kernels-unreadable", hint="run `kgen build` first"
         ) from error
+
+
+def _blank_header(text: str) -> str:
+    """The source with its leading comments blank: they say nothing to a compiler, and hold a hash that changes with
+    things that it never sees. Lines keep their numbers."""
+    lines = text.splitlines(keepends=True)
+    count = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    return "#\n" * count + "".join(lines[count:])
+
+
+@functools.cache
+def driver_hash() -> str:
+    """A hash of the code between a request and the compiler's verdict: what it said is kept for this code alone."""
+    here = Path(__file__).parent
+    return code_hash([here / name for name in DRIVER])

@@ -24,7 +24,7 @@ Text = Annotated[str, Field(strict=True)]
 COMPILED: tuple[Verdict, ...] = ("fits", "degraded")  # verdicts on which there is a kernel
 
 _HERE = Path(__file__).parent
-_READERS = (*(_HERE / "hivm").glob("*.py"), *(_HERE / "memory").glob("*.py"), _HERE / "templates.py", Path(__file__))
+READERS = (*(_HERE / "hivm").glob("*.py"), *(_HERE / "memory").glob("*.py"), _HERE / "templates.py", Path(__file__))
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def restored(stored: dict[str, Any] | None) -> CompileResult | None:
 @functools.cache
 def readers_hash() -> str:
     """A hash of the code that reads a final IR."""
-    return code_hash(_READERS)
+    return code_hash(READERS)
 
 
 def with_report(result: CompileResult, text: str) -> CompileResult:

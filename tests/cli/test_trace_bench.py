@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -146,7 +147,13 @@ def test_trace_prints_times_and_writes_what_was_asked(needs_toolchain: dict[str,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "modelled" in done.stdout and "UB" in done.stdout
-    assert "kernels.py:" in done.stdout  # the costliest places by source line
+    source = (ROOT / "generated/gdn/kernels.py").read_text(encoding="utf-8").splitlines()
+    blamed = {  # the costliest places are lines of the generated kernels
+        label: source[int(line) - 1] for line, label in re.findall(r"kernels\.py:(\d+)\b.*  (\w+)\n", done.stdout)
+    }
+    assert all("tl.dot(" in text for label, text in blamed.items() if label.startswith("mma_tile"))
+    assert any(label.startswith("mma_tile") for label in blamed), done.stdout
+    assert all("load(" in t or "tl.dot(" in t for label, t in blamed.items() if label.startswith("nd2nz")), blamed
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     spans = [e for e in events if e["ph"] == "X"]
     assert len(spans) > 100 and all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans)

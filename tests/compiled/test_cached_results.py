@@ -11,13 +11,21 @@ from typing import Any
 
 import pytest
 
+from kgen import pipeline
 from kgen.errors import KgenError
+from kgen.search import modelled
+from kgen.search.bench import timed
+from kgen.search.compile_rows import Models, compile_rows
 from kgen.search.modelled import Modelled, Modeller
+from kgen.search.trace import TraceRequest, trace_kernel
+from kgen.search.variants import variants
 from kgen.spec.targets import load_target
 from kgen.virtual import Compiler, CompileRequest, CompileResult, Toolchain
+from kgen.virtual import compile as compile_
 from kgen.virtual import result as results
 from kgen.virtual.cache import ResultCache
 from kgen.virtual.launch import Launch
+from kgen.virtual.peers import Captured, CapturedLaunch
 from kgen.virtual.result import judged, restored, with_report
 from kgen.virtual.timeline import Costs
 from tests.compiled.test_memory_report import buffer, call, text_of
@@ -106,17 +114,25 @@ def test_a_kept_time_is_a_time(tmp_path: Path, change: dict[str, Any]) -> None:
     assert modeller.remembered("k", launch, costs) == (None if change else TIME)
 
 
+def test_a_model_that_ran_out_of_room_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, costs = Launch((1, 1, 1), ()), Costs.of(load_target("Ascend910B2"))
+    modeller = Modeller(1, tmp_path)
+    monkeypatch.setattr(modeller, "_start", lambda: Alone(Modelled(None, problem="MemoryError"), lasting=False))
+    assert modeller.time("k", "text", launch, costs).us is None
+    assert modeller.remembered("k", launch, costs) is None
+
+
 class Alone:
     """A pool that gives one result."""
 
-    def __init__(self, found: Modelled) -> None:
-        self.found = found
+    def __init__(self, found: Modelled, lasting: bool = True) -> None:
+        self.found, self.lasting = found, lasting
 
     def submit(self, *_: object) -> Alone:
         return self
 
-    def result(self) -> list[Modelled]:
-        return [self.found]
+    def result(self) -> tuple[list[Modelled], bool]:
+        return [self.found], self.lasting
 
 
 # ------------------------------------------------------------ through a compiler
@@ -183,3 +199,77 @@ def test_an_ir_that_cannot_be_read_is_its_kernels_verdict(
     assert found.verdict == "error" and found.ub_bytes is None
     assert found.message.startswith("the final IR can't be read: line ")
     assert not list((tmp_path / "cache").glob("*/*.json"))  # another kgen may read it
+
+
+def test_no_file_that_makes_results_is_left_out_of_their_keys() -> None:
+    """Each file of kgen/virtual is among the readers of an IR, the driver of the compiler or the rules of the model, or
+    is known to say nothing of what is kept."""
+    virtual = Path(results.__file__).parent
+    known = {*results.READERS, *(virtual / name for name in compile_.DRIVER), *modelled.RULES}
+    silent = {"__init__", "cache", "compile", "coverage", "doctor", "environment", "interrupts", "launch",
+              "launch_options", "process", "toolchain"}  # fmt: skip
+    left = {p for p in virtual.rglob("*.py") if p not in known and p.parent.name not in ("peers", "execute")}
+    assert {p.stem for p in left} == silent
+    imported = {"hivm", "machine", "timeline", "templates"}
+    assert {p.parent.name if p.parent != virtual else p.stem for p in modelled.RULES} == imported
+
+
+@pytest.mark.toolchain
+def test_comments_at_the_top_change_nothing_and_keep_line_numbers(toolchain: Toolchain, tmp_path: Path) -> None:
+    asked = request(tmp_path, 256)
+    with Compiler(toolchain, jobs=1, cache_dir=tmp_path / "cache") as compiler:
+        keys, irs = [], []
+        for header in ("# one\n# 123\n", "# another\n# 456\n", "# longer\n# by\n# a line\n"):
+            asked.source.write_text(header + KERNELS, encoding="utf-8")
+            keys.append(compiler.key(asked))
+            irs.append(compiler.compile(asked, keep_ir=True).final_ir or "")
+    assert keys[0] == keys[1] != keys[2]
+    line = KERNELS.split("\n").index("    tl.store(y + o, tl.load(x + o))") + 1
+    assert f'"kernels.py":{line + 2}:' in irs[0].replace(str(tmp_path) + "/", "")
+    assert f'"kernels.py":{line + 3}:' in irs[2].replace(str(tmp_path) + "/", "")
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("text", ["cp: error writing: No space left on device", "terminate: std::bad_alloc", ""])
+def test_a_failure_for_want_of_room_is_the_machines_and_is_not_kept(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    broken = tmp_path / "bishengir-compile"
+    broken.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit 1\n", encoding="utf-8")
+    broken.chmod(0o755)
+    if not text:
+        monkeypatch.setattr(compile_, "_ROOM_BYTES", 1 << 60)
+    compiler = Compiler(replace(toolchain, bishengir=broken), jobs=1, cache_dir=tmp_path / "cache")
+    with compiler, pytest.raises(KgenError) as caught:
+        compiler.compile(request(tmp_path, 256))
+    assert caught.value.code == "no-room" and caught.value.exit_code == 2
+    assert not list((tmp_path / "cache").glob("*/*.json"))
+
+
+@pytest.mark.toolchain
+def test_a_miscompiled_kernel_has_no_time_anywhere(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(result: CompileResult, text: str) -> CompileResult:
+        return replace(with_report(result, text), unwritten=("UB 64xf32 is read and nothing writes it",))
+
+    monkeypatch.setattr("kgen.virtual.compile.with_report", lost)
+    sources = pipeline.read(Path("specs/gdn.yaml"))
+    kernels, plan = pipeline.planned(sources)
+    spec, target, files = sources.loaded.spec, sources.targets[0], pipeline.package(sources, kernels, plan)
+    asked = TraceRequest("chunk_local_cumsum", target.name, {"T": 64}, None, "bf16", (), ())
+    found = trace_kernel(spec, kernels, plan, target, files, asked, toolchain=str(toolchain.python), cache=False)
+    assert found.result.verdict == "error" and found.timeline is None and found.module is not None
+    chosen = variants(spec, kernels, plan, target.name, "chunk_local_cumsum")[:1]
+    models = Models(spec, kernels)
+    (row,) = compile_rows(files, chosen, sources.targets, models, toolchain=str(toolchain.python), cache=False)
+    assert (row["verdict"], row["modelled_us"]) == ("error", None) and row["unwritten"]
+    with Compiler(toolchain, jobs=1) as compiler, Modeller(1) as modeller:
+        text = compiler.compile(request(tmp_path, 256), keep_ir=True)
+        assert text.final_ir is not None
+        linalg = "module {}"
+        launch = CapturedLaunch("k", "k_fwd", (1, 1, 1), (), {}, {}, None, linalg)
+        monkeypatch.setattr(compiler, "compile", lambda *_args, **_more: text)
+        captured = Captured((launch,), 0)
+        (timed_,) = timed(captured, lambda _: "kkt", target.name, compiler, modeller, [Costs.of(target)])
+    assert timed_.times == () and timed_.problem.startswith("error: miscompiled")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kgen.virtual.timeline.core import Core
+from kgen.virtual.timeline.core import Core, Interval
 from kgen.virtual.timeline.engine import Block, DeadlockError
 from kgen.virtual.timeline.price import (
     ALL,
@@ -100,7 +100,18 @@ def run_block(kinds: Sequence[str], traces: Sequence[Sequence[Step]], depth: int
     """The cores of a block, each with its steps."""
     block, numbered = make_block(kinds, traces, depth)
     block.run(numbered)
-    return block, [[(p, start, end) for p, _, start, end in core.log or ()] for core in block.cores]
+    for core in block.cores:
+        assert sum(end - start for p, _, start, end in core.log or () if p == S) == core.scalar_busy
+    return block, [[(p, start, end) for p, _, start, end in to_pipes(core, block.steps)] for core in block.cores]
+
+
+def to_pipes(core: Core, steps: Sequence[Step]) -> list[Interval]:
+    """What the pipes were given and the elements that the scalar unit moved, without what it did before each."""
+    return [
+        (pipe, event, start, end)
+        for pipe, event, start, end in core.log or ()
+        if pipe != S or (steps[event].kind == ELEMENTS and end - start == steps[event].busy)
+    ]
 
 
 def make_block(kinds: Sequence[str], traces: Sequence[Sequence[Step]], depth: int) -> tuple[Block, list[list[int]]]:

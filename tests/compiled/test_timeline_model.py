@@ -294,7 +294,7 @@ def test_elements_that_are_apart_in_gm_and_together_in_ub_go_one_by_one(
     (use,) = found.uses
     assert use.busy == {"S": 1.0}
     assert found.costs[0].pipe == "S"
-    assert found.costs[0].us == pytest.approx(64 * (near + 370) / 1e3)
+    assert found.costs[0].us == pytest.approx((30 + 64 * (near + 370)) / 1e3)  # with the call itself
 
 
 def test_one_element_is_no_gather() -> None:
@@ -1029,8 +1029,13 @@ def test_a_trace_file_holds_what_the_pipes_did() -> None:
     recording = record(vector(*COPY, arguments=COPY_ARGUMENTS), copies(2), COSTS)
     made = json.loads(json.dumps(trace_events(recording, COSTS, "copy", 1)))
     spans = [e for e in made["traceEvents"] if e["ph"] == "X"]
-    assert [(e["name"], e["tid"]) for e in spans] == [("load_gm_to_ubuf_1d_float", 4), ("store_ubuf_to_gm_1d_float", 5)]
-    first, second = spans
+    scalar = sum(e["dur"] for e in spans if e["tid"] == 0)
+    (use,) = evaluate(recording, COSTS).uses
+    whole = evaluate(recording, COSTS).core_us
+    assert scalar == pytest.approx(use.busy["S"] * whole, rel=1e-3)
+    moves = [e for e in spans if e["tid"] != 0]
+    assert [(e["name"], e["tid"]) for e in moves] == [("load_gm_to_ubuf_1d_float", 4), ("store_ubuf_to_gm_1d_float", 5)]
+    first, second = moves
     begin = (query_cycles() + 2 + 30) / 1e3
     assert (first["ts"], first["dur"]) == (pytest.approx(begin), pytest.approx(0.084))
     assert second["ts"] == pytest.approx(begin + 0.084 + 0.3 + 0.02)
@@ -1041,9 +1046,30 @@ def test_a_trace_file_holds_what_the_pipes_did() -> None:
 
 
 def test_a_trace_file_that_is_full_leaves_out_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_file, "LIMIT", 1)
     recording = record(vector(*COPY, arguments=COPY_ARGUMENTS), copies(2), COSTS)
+    whole = [e for e in trace_events(recording, COSTS, "copy")["traceEvents"] if e["ph"] == "X"]
+    assert [e["ts"] for e in whole] == sorted(e["ts"] for e in whole)
+    monkeypatch.setattr(trace_file, "LIMIT", len(whole) - 1)
     made = trace_events(recording, COSTS, "copy")
-    assert [e["name"] for e in made["traceEvents"] if e["ph"] == "X"] == ["load_gm_to_ubuf_1d_float"]
+    assert [e for e in made["traceEvents"] if e["ph"] == "X"] == whole[:-1]
     assert made["otherData"]["left_out_intervals"] == 1
-    assert made["otherData"]["complete_until_us"] == pytest.approx((query_cycles() + 32) / 1e3 + 0.084 + 0.3 + 0.02)
+    assert made["otherData"]["complete_until_us"] == whole[-1]["ts"]
+
+
+def test_shares_of_a_pipe_add_up_to_its_use_whatever_the_number_of_cores() -> None:
+    recording = record(vector(*COPY, arguments=COPY_ARGUMENTS), copies(2), COSTS)
+    twice = replace(recording, kinds=("aiv", "aiv"), classes=tuple((t, t) for (t,) in recording.classes))
+    for each in (recording, twice):
+        found = evaluate(each, COSTS)
+        for pipe, share in found.uses[0].busy.items():
+            assert sum(c.share for c in found.costs if c.pipe == pipe) == pytest.approx(share)
+    assert {c.count for c in evaluate(twice, COSTS).costs} == {2 * c.count for c in evaluate(recording, COSTS).costs}
+
+
+def test_one_block_can_be_recorded_alone() -> None:
+    data = launch(Buffer("p", "i32", 100, values=[0] * 99 + [5]), blocks=100)
+    sampled = record(table_kernel(), data, COSTS, budget=1)
+    alone = record(table_kernel(), data, COSTS, budget=1, only=98)
+    whole = record(table_kernel(), data, COSTS)
+    assert sampled.classes[sampled.blocks[98]] != whole.classes[whole.blocks[98]]  # its neighbour stands for it
+    assert alone.classes[alone.blocks[98]] == whole.classes[whole.blocks[98]]

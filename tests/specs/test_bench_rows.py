@@ -8,7 +8,6 @@ import pytest
 
 from kgen.search import modelled
 from kgen.search.bench import Compared, Timed, flips, rows, variations
-from kgen.search.compile_rows import compiled as compiled_or_told
 from kgen.search.modelled import Modelled
 from kgen.spec.targets import load_target
 from kgen.virtual import CompileResult
@@ -77,22 +76,6 @@ def test_a_long_list_of_unknown_operations_is_cut() -> None:
     assert row["problems"] == ["m: unknown operations: a, b, c, d, e, f and 4 more"]
 
 
-class Refusing:
-    """A compiler whose results nobody can read."""
-
-    def compile(self, *_: object) -> CompileResult:
-        raise HivmError("a vector function stands outside every module", 7)
-
-
-def test_ir_that_cannot_be_read_is_the_launch_s_problem() -> None:
-    result = compiled_or_told(Refusing(), None)  # type: ignore[arg-type]
-    row = next(rows(compared([replace(launch("a", "kkt", 1.0), result=result)], [launch("b", "kkt", 1.0)]), STAGES))
-    assert row["ours_us"] is None and row["ratio"] is None
-    assert row["problems"] == [
-        "a: error: what the compiler made of it can't be read: line 7: a vector function stands outside every module"
-    ]
-
-
 @pytest.mark.parametrize("fails", [KeyError("x"), ZeroDivisionError("y"), HivmError("z"), RecursionError()])
 def test_a_model_that_fails_gives_no_number(monkeypatch: pytest.MonkeyPatch, fails: Exception) -> None:
     def fail(_text: str) -> None:
@@ -100,8 +83,9 @@ def test_a_model_that_fails_gives_no_number(monkeypatch: pytest.MonkeyPatch, fai
 
     monkeypatch.setattr(modelled, "parse_module", fail)
     costs = [Costs.of(load_target("Ascend910B2"))] * 2
-    found = modelled.model_text("module {}", Launch((1, 1, 1), ()), costs)
+    found, lasting = modelled.model_text("module {}", Launch((1, 1, 1), ()), costs)
     assert [f.us for f in found] == [None, None] and all(f.problem for f in found)
+    assert lasting is isinstance(fails, HivmError)
 
 
 def test_flips_are_told_with_the_constant_that_makes_them() -> None:

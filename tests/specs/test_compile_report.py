@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgen.search.compile_report import COLUMNS, kernel_rows
+from kgen.search.compile_report import COLUMNS, REASONS, kernel_rows, reason_rows
 from kgen.spec.targets import load_target
 
 TARGETS = [load_target("Ascend910B2"), load_target("Ascend950PR")]
@@ -13,7 +13,8 @@ TARGETS = [load_target("Ascend910B2"), load_target("Ascend950PR")]
 def row(kernel: str = "k", **change: Any) -> dict[str, Any]:
     plain = {
         "kernel": kernel, "target": "Ascend910B2", "verdict": "fits", "ub_bytes": 98304, "l1_bytes": 0, "l0c_bytes": 0,
-        "idle_vector_core": None, "modelled_us": 10.0, "modelled_warnings": [], "unknown_operations": {}, "message": "",
+        "idle_vector_core": None, "modelled_us": 10.0, "modelled_shape": "B1 T64",
+        "modelled_warnings": [], "unknown_operations": {}, "message": "",
     }  # fmt: skip
     return {**plain, **change}
 
@@ -44,5 +45,18 @@ def test_what_there_is_to_look_at_is_counted() -> None:
 
 
 def test_times_that_nobody_asked_for_are_no_flag() -> None:
-    (found,) = kernel_rows([row(modelled_us=None)], TARGETS)
+    quiet = row(modelled_us=None, modelled_shape=None, unknown_operations={"llvm.add": 3})
+    (found,) = kernel_rows([quiet], TARGETS)
+    assert not list(reason_rows([quiet]))
     assert (found["modelled us"], found["flags"]) == ("", "")
+
+
+def test_why_there_is_no_time_is_told_once_for_all_variants() -> None:
+    unknown = row(modelled_us=None, unknown_operations={"vsort": 2, "llvm.add": 7})
+    rows = [row(), unknown, unknown, row(modelled_us=None, message="the cores wait for each other for ever")]
+    found = list(reason_rows([*rows, row(verdict="overflows", modelled_us=None, message="ub overflow")]))
+    assert [(r["variants"], r["no modelled time"]) for r in found] == [
+        (2, "operations that kgen does not know: vsort (2x), llvm.add (7x)"),
+        (1, "the cores wait for each other for ever"),
+    ]
+    assert all(set(r) == set(REASONS) for r in found)

@@ -100,13 +100,15 @@ class Block:
     def _advance(self, number: int, trace: Sequence[int], place: int) -> int:
         """Go on until the end or a flag of another core that isn't set; the new place."""
         core, steps = self.cores[number], self.steps
-        end = len(trace)
+        end, log = len(trace), core.log
         while place < end:
             event = trace[place]
             step = steps[event]
             kind = step.kind
             if kind == CROSS_WAIT and not self._can_wait(number, step.number):
                 return place
+            if log is not None and step.scalar:
+                log.append((S, event, core.clock, core.clock + step.scalar))
             core.clock += step.scalar
             core.scalar_busy += step.scalar
             if kind == ISSUE:

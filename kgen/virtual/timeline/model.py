@@ -13,16 +13,19 @@ from kgen.virtual.hivm.types import element_bits
 from kgen.virtual.launch import Buffer, Launch
 from kgen.virtual.timeline.costs import Costs
 from kgen.virtual.timeline.engine import Block, DeadlockError, deadlock
-from kgen.virtual.timeline.events import Issue, Work
+from kgen.virtual.timeline.events import Issue, Source, Work
 from kgen.virtual.timeline.price import ELEMENTS, TICKS, Prices
 from kgen.virtual.timeline.record import Trace
 from kgen.virtual.timeline.recording import Recording, record
 from kgen.virtual.timeline.rounds import rounds
 
+_SCALARS = Source("scalar operations", None, 0)
+
 
 @dataclass(frozen=True)
 class CostLine:
-    """Time of one kind of work at one place, on the busiest block's core. `share` is of that block's time."""
+    """Time of one kind of work at one place, on a core of the busiest block. `share` is of that block's time, `count`
+    over its cores. Scalar operations that stand before nothing else have no place."""
 
     label: str
     pipe: str
@@ -204,21 +207,25 @@ def _pipe_times(prices: Prices, event: int) -> list[tuple[str, int]]:
 
 
 def _cost_lines(recording: Recording, class_: int, prices: Prices, end: int, to_us: float) -> tuple[CostLine, ...]:
-    """What takes the most time on a pipe, over the cores of the block, by place."""
-    spent: dict[tuple[str, int], list[int]] = {}
-    for event, count in _counts(recording, class_).items():
-        source = recording.table.events[event]
-        times = _pipe_times(prices, event)
-        if isinstance(source, Work):
-            continue
-        for pipe, time in times or [("S", prices.steps[event].scalar)]:
-            entry = spent.setdefault((pipe, source.site), [0, 0])
-            entry[0] += count * time
-            entry[1] += count
+    """What takes time on a pipe, by place; of two vector cores the mean, so that shares of a pipe add up to its use."""
+    spent: dict[tuple[str, int | None], tuple[float, int]] = {}  # ticks on a core, and how often on all
+    for kind, trace in zip(recording.kinds, recording.classes[class_], strict=True):
+        cores = recording.kinds.count(kind)
+        for event, count in Counter(trace.events).items():
+            source, step = recording.table.events[event], prices.steps[event]
+            site = None if isinstance(source, Work) else source.site
+            times = Counter({"S": step.scalar})
+            for pipe, time in _pipe_times(prices, event):
+                times[pipe] += time
+            for pipe, time in times.items():
+                if time:
+                    ticks, met = spent.get((pipe, site), (0.0, 0))
+                    spent[pipe, site] = ticks + count * time / cores, met + count
     lines = []
-    for (pipe, site), (time, count) in spent.items():
-        where = recording.table.sources[site]
-        lines.append(CostLine(where.label, pipe, where.place, where.line, time * to_us, time / max(1, end), count))
+    for (pipe, site), (ticks, met) in spent.items():
+        where = recording.table.sources[site] if site is not None else _SCALARS
+        us, share = ticks * to_us, ticks / max(1, end)
+        lines.append(CostLine(where.label, pipe, where.place, where.line, us, share, met))
     return tuple(sorted(lines, key=lambda line: (-line.us, line.ir_line, line.pipe)))
 
 

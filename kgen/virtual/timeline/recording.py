@@ -31,9 +31,11 @@ class Recording:
     notes: Notes
 
 
-def record(module: Module, launch: Launch, costs: Costs, budget: int = EVENT_BUDGET) -> Recording:
-    """Record the launch's blocks, or as many, spread over the grid, as the budget of events allows. Constants that are
-    times don't matter."""
+def record(
+    module: Module, launch: Launch, costs: Costs, budget: int = EVENT_BUDGET, only: int | None = None
+) -> Recording:
+    """Record the launch's blocks, or as many, spread over the grid, as the budget of events allows; or `only` one
+    block. Constants that are times don't matter."""
     table, notes = Table(), Notes()
     functions = _cores(module)
     made = {f.name: Recorder(f, launch, costs, table, notes) for f in functions}
@@ -51,7 +53,7 @@ def record(module: Module, launch: Launch, costs: Costs, budget: int = EVENT_BUD
     if count < 1:
         raise KgenError(f"a grid of {launch.grid}", code="launch-grid", hint="each size must be at least 1")
     events = 0
-    for block in _spread(count):
+    for block in _spread(count) if only is None else (only,):
         if events > budget and len(found) >= _FEWEST_BLOCKS:
             break
         events += trace(block)

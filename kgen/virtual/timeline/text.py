@@ -43,5 +43,5 @@ def place_text(line: CostLine) -> str:
     """`kernels.py:212 (28)`: the kernel's line, and its helper's; the IR's where the source isn't known."""
     place: Place | None = line.place
     if place is None:
-        return f"IR line {line.ir_line}"
+        return f"IR line {line.ir_line}" if line.ir_line else ""
     return f"{place.file}:{place.line}" + (f" ({place.inner})" if place.inner is not None else "")

@@ -40,8 +40,8 @@ def trace_events(recording: Recording, costs: Costs, title: str, block: int = 0)
     notes: dict[str, Any] = {
         "what": f"{title}, block {block}, modelled", "left_out_intervals": max(0, len(intervals) - LIMIT)
     }  # fmt: skip
+    intervals.sort()
     if len(intervals) > LIMIT:
-        intervals.sort()
         notes["complete_until_us"] = round(intervals[LIMIT][0] * to_us, 4)
     events += [
         _interval(recording, number, pipe, event, start * to_us, (end - start) * to_us)
