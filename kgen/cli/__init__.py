@@ -11,6 +11,7 @@ import typer
 
 from kgen.cli import bench, build, doctor, plan, show, trace, verify
 from kgen.cli import compile as compile_
+from kgen.collector import relax
 from kgen.errors import KgenError, printable
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ BUG = "this is a bug of kgen: please report it with the spec that shows it"
 
 def main() -> None:
     """Runs a command; exit 0, 1 (found something), 2 (could not run), or 130 (interrupted)."""
+    relax()
     warnings.formatwarning = lambda message, *_args, **_more: f"warning: {message}\n"
     try:
         app(standalone_mode=True)

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 import kgen.virtual
+from kgen.collector import relax
 from kgen.errors import KgenError
 from kgen.virtual.cache import ResultCache, code_hash, content_key
 from kgen.virtual.hivm import parse_module
@@ -105,10 +106,15 @@ class Modeller:
         running; an interrupt is ours to handle, and ends them through `__exit__`."""
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
-                self._jobs, multiprocessing.get_context("spawn"), initializer=signal.signal,
-                initargs=(signal.SIGINT, signal.SIG_IGN),
+                self._jobs, multiprocessing.get_context("spawn"), initializer=_begin,
             )  # fmt: skip
         return self._pool
+
+
+def _begin() -> None:
+    """What a process that models times does first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    relax()
 
 
 @contextmanager

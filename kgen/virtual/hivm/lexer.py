@@ -19,12 +19,14 @@ _TOKEN = re.compile(
     |(?P<symbol>@(?:[\w$.-]+|"[^"\n]*"))
     |(?P<alias>[\#!^][\w$.]+)
     |(?P<string>"(?:[^"\\\n]|\\.)*")
+    |(?P<other>.)
     )
     """,
     re.VERBOSE,
 )
 _MOST_DIGITS = 40  # more than any integer of 128 bits has
 _LONG_NUMBER = re.compile(rf"\d{{{_MOST_DIGITS + 1}}}")
+_GROUPS = ("", *sorted(_TOKEN.groupindex, key=lambda name: _TOKEN.groupindex[name]))  # by number
 KINDS = ("value", "memref", "word", "number", "mark", "symbol", "alias", "string", "end")
 
 
@@ -45,21 +47,26 @@ class Tokens:
 
     def _read(self, text: str) -> None:
         kinds, texts, starts = self.kinds, self.texts, self.starts
-        end = 0
+        if _LONG_NUMBER.search(text):
+            self._refuse_long_numbers(text)
         for match in _TOKEN.finditer(text):
-            if match.start() != end:
-                break
-            end = match.end()
-            kind = match.lastgroup or "skip"
-            if kind != "skip":
-                if end - match.start(kind) > _MOST_DIGITS and kind != "string" and _LONG_NUMBER.search(match[kind]):
-                    raise HivmError(f"a number of more than {_MOST_DIGITS} digits", self.line(match.start(kind)))
-                kinds.append(kind)
-                texts.append(match[kind])
-                starts.append(match.start(kind))
-        if end != len(text):
-            end += len(text[end:]) - len(text[end:].lstrip(" \t\r\n"))
-            raise HivmError(f"unreadable text {text[end : end + 40]!r}", self.line(end))
+            number = match.lastindex
+            assert number is not None  # every alternative is a group
+            kind = _GROUPS[number]
+            if kind == "skip":
+                continue
+            if kind == "other":
+                start = match.start(number)
+                raise HivmError(f"unreadable text {text[start : start + 40]!r}", self.line(start))
+            kinds.append(kind)
+            texts.append(match[number])
+            starts.append(match.start(number))
         kinds.append("end")
         texts.append("")
         starts.append(len(text))
+
+    def _refuse_long_numbers(self, text: str) -> None:
+        """Digits without end are no number; in a string they may stand."""
+        for match in _TOKEN.finditer(text):
+            if match.lastgroup not in ("skip", "string") and _LONG_NUMBER.search(match[0]):
+                raise HivmError(f"a number of more than {_MOST_DIGITS} digits", self.line(match.end()))

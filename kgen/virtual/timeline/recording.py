@@ -13,8 +13,8 @@ from kgen.virtual.timeline.costs import Costs
 from kgen.virtual.timeline.events import Table
 from kgen.virtual.timeline.record import Notes, Recorder, Trace
 
-EVENT_BUDGET = 1_500_000  # events recorded before blocks are sampled
-_FEWEST_BLOCKS = 8
+EVENT_BUDGET = 700_000  # events recorded before blocks are sampled
+_FEWEST_BLOCKS = 6
 _GOLDEN = (5**0.5 - 1) / 2
 
 
