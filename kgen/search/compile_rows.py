@@ -114,7 +114,19 @@ class _Work:
 
 def row(c: Compiled) -> dict[str, Any]:
     """DESIGN.md section 7's fields, with the compiler's message and what the modelled time is of and made of."""
-    v, r, m = c.variant, c.result, c.modelled
+    m = c.modelled
+    fields = compile_fields(c.variant, c.result, m.us if m else None, m.unknown if m else None)
+    return {
+        **fields,
+        "modelled_shape": reference_shape(c.variant.mode).text if m else None,
+        "modelled_bound": m.bound or None if m else None,
+        "modelled_warnings": list(m.warnings) if m else [],
+        "message": fields["message"] or (m.problem if m else ""),
+    }
+
+
+def compile_fields(v: Variant, r: CompileResult, us: float | None, unknown: dict[str, int] | None) -> dict[str, Any]:
+    """What every row of a compiled variant has. `unknown`: operations that its model met; else those in its IR count."""
     return {
         "kernel": v.kernel,
         "variant": v.name,
@@ -122,19 +134,16 @@ def row(c: Compiled) -> dict[str, Any]:
         "dtype": v.dtype,
         "tiles": dict(v.tiles),
         "verdict": r.verdict,
+        "message": r.message,
         "ub_bytes": r.ub_bytes,
         "l1_bytes": r.l1_bytes,
         "l0c_bytes": r.l0c_bytes,
         "ub_predicted_bytes": v.predicted,
         "calls": r.calls,
         "idle_vector_core": r.idle_vector_core,
-        "modelled_us": m.us if m else None,
-        "modelled_shape": reference_shape(v.mode).text if m else None,
-        "modelled_bound": m.bound or None if m else None,
-        "modelled_warnings": list(m.warnings) if m else [],
-        "unknown_operations": (m.unknown if m else None) or r.unknown,
+        "modelled_us": us,
+        "unknown_operations": unknown or r.unknown,
         "unwritten": list(r.unwritten),
-        "message": r.message or (m.problem if m else ""),
         "seconds": round(r.seconds, 3),
         "toolchain": r.toolchain,
     }

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from kgen.search.compile_rows import compile_fields
 from kgen.search.output import write_output
 from kgen.search.trace import Traced
 from kgen.spec.targets import Target
@@ -22,31 +23,14 @@ from kgen.virtual.timeline.trace_file import trace_events
 
 def trace_row(traced: Traced, target: Target) -> dict[str, Any]:
     """The compile's fields, the timeline, and what the memory report says of each function."""
-    v, r, t = traced.variant, traced.result, traced.timeline
+    v, t = traced.variant, traced.timeline
     return {
-        "kernel": v.kernel,
-        "variant": v.name,
-        "target": v.target,
-        "dtype": v.dtype,
-        "tiles": dict(v.tiles),
+        **compile_fields(v, traced.result, t.us if t else None, t.unknown if t else None),
         "shape": {**dict(v.heads), **dict(v.widths), "BT": v.chunk, "B": traced.shape.batch, "T": traced.shape.rows},
         "lengths": list(traced.shape.lengths) if traced.shape.lengths is not None else None,
         "grid": list(traced.launch.grid),
-        "verdict": r.verdict,
-        "message": r.message,
-        "ub_bytes": r.ub_bytes,
-        "l1_bytes": r.l1_bytes,
-        "l0c_bytes": r.l0c_bytes,
-        "ub_predicted_bytes": v.predicted,
-        "calls": r.calls,
-        "idle_vector_core": r.idle_vector_core,
-        "modelled_us": t.us if t else None,
         "timeline": _timeline_row(t) if t else None,
         "memory": memory_rows(report) if (report := _memory(traced, target)) else None,
-        "unknown_operations": (t.unknown if t else None) or r.unknown,
-        "unwritten": list(r.unwritten),
-        "seconds": round(r.seconds, 3),
-        "toolchain": r.toolchain,
     }
 
 
