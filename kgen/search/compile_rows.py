@@ -126,7 +126,7 @@ def row(c: Compiled) -> dict[str, Any]:
 
 
 def compile_fields(v: Variant, r: CompileResult, us: float | None, unknown: dict[str, int] | None) -> dict[str, Any]:
-    """What every row of a compiled variant has. `unknown`: operations that its model met; else those in its IR count."""
+    """What every row of a compiled variant has. `unknown`: what its model met; else what is in its IR."""
     return {
         "kernel": v.kernel,
         "variant": v.name,
