@@ -13,13 +13,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from kgen.virtual.cache import code_hash
+from kgen.virtual.cache import code_hash, has_fields_of
 from kgen.virtual.hivm import HivmError, parse_module
 from kgen.virtual.memory import memory_report
 from kgen.virtual.memory.text import unwritten_text
 from kgen.virtual.verdict import Verdict
 
 Count = Annotated[int, Field(strict=True, ge=0)]
+Seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(strict=True)]
 COMPILED: tuple[Verdict, ...] = ("fits", "degraded")  # verdicts on which there is a kernel
 
@@ -42,7 +43,7 @@ class CompileResult:
     idle_vector_core: Annotated[bool, Field(strict=True)] | None = None  # None without cube and vector halves
     unknown: dict[Text, Count] = field(default_factory=dict)  # operations in the IR that nobody knows, with counts
     unwritten: tuple[Text, ...] = ()  # buffers that are read and that nothing writes: a miscompiled kernel
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # of the compile itself, also from the cache
+    seconds: Seconds = 0.0  # of the compile itself, also from the cache
     final_ir: str | None = None  # only where it was asked for
     toolchain: dict[Text, Text] = field(default_factory=dict)
     readers: Text = ""  # the code that read the IR, see `readers_hash`
@@ -57,13 +58,16 @@ _STORED = TypeAdapter(CompileResult)
 
 
 def restored(stored: dict[str, Any] | None) -> CompileResult | None:
-    """A result as it was stored, unless a field is missing, or isn't of its type and range."""
-    if stored is None:
+    """A result as it was stored, unless a field is missing, or isn't of its type and range, or a kernel has no sizes.
+    An IR among the fields is none of ours: it lies beside them."""
+    if stored is None or not has_fields_of(CompileResult, stored) or stored["final_ir"] is not None:
         return None
     try:
-        return _STORED.validate_python(stored)
+        result = _STORED.validate_python(stored)
     except ValidationError:
         return None
+    sizes = (result.ub_bytes, result.l1_bytes, result.l0c_bytes)
+    return None if result.usable and None in sizes else result
 
 
 @functools.cache
