@@ -53,6 +53,85 @@ def test_what_goes_past_every_measure_is_refused_with_its_line(text: str, told: 
     assert time.perf_counter() - start < 2
 
 
+UB = type_("64xf32")
+
+
+def viewed(form: str) -> str:
+    """A buffer, and a call that touches it through a view alone."""
+    return text_of(buffer("%a", 0), form, call("vexp_1d_float", "%v"))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        f"%v = memref.collapse_shape %a [[1]] : {UB} into {UB}",
+        f"%v = memref.collapse_shape %a [[-1]] : {UB} into {UB}",
+        f"%v = memref.collapse_shape %a [[{'9' * 30}]] : {UB} into {UB}",
+        f"%v = memref.collapse_shape %a [[], [0]] : {UB} into {type_('1x64xf32')}",
+        f"%v = memref.collapse_shape %a [] : {UB} into {UB}",
+        f"%v = memref.expand_shape %a [[0, 7]] output_shape [8, 8] : {UB} into {type_('8x8xf32')}",
+        f"%v = memref.expand_shape %a [[1, 0]] output_shape [8, 8] : {UB} into {type_('8x8xf32')}",
+        f"%v = memref.expand_shape %a [[0, 1]] output_shape [64] : {UB} into {type_('8x8xf32')}",
+        f"%v = memref.subview %a[0] [8, 8] [1] : {UB} to {type_('8x8xf32')}",
+        f"%v = memref.transpose %a (d0, d1) -> (d1, d0) : {UB} to {UB}",
+        f"%v = memref.transpose %a (d0, d0) -> (d0, d0) : {UB} to {type_('8x8xf32')}",
+        f"%v = memref.reinterpret_cast %a to offset: [0], sizes: [8, 8], strides: [1] : {UB} to {type_('8x8xf32')}",
+        f"%v = memref.reinterpret_cast %a to offset: [0], sizes: [8], strides: [1] : {UB} to {type_('8x8xf32')}",
+    ],
+)
+def test_a_view_that_contradicts_itself_is_refused(form: str) -> None:
+    with pytest.raises(HivmError) as caught:
+        read_hivm(viewed(form))
+    assert caught.value.message.startswith("line 4: ")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        f"%v = memref.collapse_shape %a [[0, 1]] : {type_('8x8xf32')} into {UB}",
+        f"%v = memref.expand_shape %a [[0], [1]] output_shape [8, 8] : {UB} into {type_('8x8xf32')}",
+        f"%v = memref.expand_shape %a [] output_shape [1] : {UB} into {type_('1xf32')}",
+        f"%v = memref.subview %a[0, 0] [8, 8] [1, 1] : {UB} to {type_('8x8xf32')}",
+        f"%v = memref.transpose %a (d0, d1) -> (d1, d0) : {type_('8x8xf32')} to {type_('8x8xf32')}",
+    ],
+)
+def test_a_view_of_other_dimensions_than_its_buffer_has_is_not_followed(form: str) -> None:
+    """The buffer has one. It counts as touched as a whole."""
+    (ub,) = read_hivm(viewed(form)).functions[0].spaces
+    assert (ub.peak_bytes, ub.buffers[0].wasted_bytes) == (256, 0)
+
+
+def test_views_of_memory_without_dimensions_are_read() -> None:
+    none, one = type_("f32"), type_("1x1xf32")
+    lines = (f"%b = memref.expand_shape %a [] output_shape [1, 1] : {none} into {one}",
+             f"%c = memref.transpose %b (d0, d1) -> (d1, d0) : {one} to {one}",
+             f"%v = memref.collapse_shape %c [] : {one} into {none}")  # fmt: skip
+    report = read_hivm(text_of(buffer("%a", 0, "f32"), *lines, call("vexp_1d_float", "%v")))
+    assert report.peak("ub") == 32
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["64xf32, strided<[1, 2]>", "64xf32, strided<[]>", "64xf32, strided<[? ?]>", "64xf32, strided<[1 ?]>",
+     "64xf32, strided<[,]>", "64xf32, strided<[1,]>", "64xf32, strided<[?]>", f"{'9' * 39}xf32",
+     "9999999x9999999xf32", "x".join(["9" * 38] * 200) + "xf32", f"2xf32, strided<[{'9' * 39}]>"],
+    ids=lambda kind: kind[:40],
+)  # fmt: skip
+def test_a_buffer_that_no_memory_holds_is_refused_with_its_line(kind: str) -> None:
+    with pytest.raises(HivmError) as caught:
+        read_hivm(text_of(buffer("%a", 0, kind)))
+    assert caught.value.message.startswith("line 3: ")
+    assert len(caught.value.message) < 400
+
+
+def test_loops_of_branches_are_told_however_deep() -> None:
+    labels = [f"^bb{i}:" for i in range(1500)]
+    back = [f"cf.br ^bb{i}" for i in reversed(range(1500))]
+    loops = read_hivm(text_of(*labels, *back)).functions[0].loops
+    assert max(len(loop.chain()) for loop in loops) == 1500
+    assert loops[1].chain() == (loops[0], loops[1])
+
+
 def test_what_is_deep_and_within_measure_is_read() -> None:
     report = read_hivm(text_of(BOUNDS, nested(60)))
     assert len(report.functions[0].loops) == 60
