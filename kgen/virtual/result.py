@@ -15,7 +15,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from kgen.virtual.cache import code_hash, has_fields_of
 from kgen.virtual.hivm import HivmError, parse_module
-from kgen.virtual.memory import memory_report
+from kgen.virtual.hivm.nodes import Call, Load, Store
+from kgen.virtual.memory import FunctionMemory, MemoryReport, memory_report
 from kgen.virtual.memory.text import unwritten_text
 from kgen.virtual.verdict import Verdict
 
@@ -78,8 +79,7 @@ def readers_hash() -> str:
 
 def with_report(result: CompileResult, text: str) -> CompileResult:
     """A result with what its final IR says. Raises `HivmError` where that can't be read."""
-    module = parse_module(text)
-    report = memory_report(module, degraded=result.verdict == "degraded")
+    report = _report(text, result.verdict == "degraded")
     return replace(
         result,
         ub_bytes=report.peak("ub"),
@@ -92,6 +92,23 @@ def with_report(result: CompileResult, text: str) -> CompileResult:
         final_ir=text,
         readers=readers_hash(),
     )
+
+
+def _report(text: str, degraded: bool) -> MemoryReport:
+    """The memory report of an IR that says something of its kernel."""
+    try:
+        report = memory_report(parse_module(text), degraded=degraded)
+    except (RecursionError, MemoryError) as error:
+        raise HivmError(f"it takes more room to read than there is: {type(error).__name__}") from None
+    if report.unknown() and not any(f.buffers or _works(f) for f in report.functions):
+        unknown = ", ".join(f"{name} ({count}x)" for name, count in report.unknown().items())
+        raise HivmError(f"it has no buffer and no call, and operations that kgen does not know: {unknown}")
+    return report
+
+
+def _works(function: FunctionMemory) -> bool:
+    """Whether a function is seen to do anything."""
+    return any(isinstance(operation, (Call, Load, Store)) for operation in function.operations)
 
 
 def judged(result: CompileResult) -> CompileResult:

@@ -24,6 +24,7 @@ from kgen.virtual import Compiler, CompileRequest, CompileResult, Toolchain
 from kgen.virtual import compile as compile_
 from kgen.virtual import result as results
 from kgen.virtual.cache import ResultCache
+from kgen.virtual.hivm import HivmError
 from kgen.virtual.launch import Launch
 from kgen.virtual.peers import Captured, CapturedLaunch
 from kgen.virtual.result import judged, restored, with_report
@@ -99,6 +100,34 @@ def test_a_miscompiled_kernel_is_an_error_that_says_where() -> None:
     assert found.ub_bytes == 512 and found.final_ir == lost
     whole = text_of(buffer("%a", 0), call("broadcast_scalar_float_to_1d", "%arg0", "%a"))
     assert judged(with_report(GOOD, whole)).verdict == "fits"
+
+
+def test_a_kernel_of_which_nothing_is_known_is_no_kernel_that_fits() -> None:
+    with pytest.raises(HivmError) as caught:
+        with_report(GOOD, text_of('"some.thing"() : () -> ()', '"some.thing"() : () -> ()', "other.one"))
+    assert caught.value.message == (
+        "it has no buffer and no call, and operations that kgen does not know: other.one (1x), some.thing (2x)"
+    )
+    assert with_report(GOOD, text_of()).ub_bytes == 0  # nothing is in it, and nothing is unknown
+    known = with_report(GOOD, text_of(buffer("%a", 0), '"some.thing"() : () -> ()'))
+    assert (known.ub_bytes, known.unknown) == (256, {"some.thing": 1})
+    called = with_report(GOOD, text_of(call("frobnicate"), '"some.thing"() : () -> ()'))
+    assert called.unknown == {"@frobnicate": 1, "some.thing": 1}
+    store = "memref.store %v, %arg0[%z] : memref<1xi32, #hivm.address_space<gm>>"
+    stored = text_of("%z = arith.constant 0 : index", "%v = arith.constant 1 : i32", store, '"some.thing"() : () -> ()')
+    assert with_report(GOOD, stored).unknown == {"some.thing": 1}
+
+
+@pytest.mark.parametrize("error", [RecursionError, MemoryError])
+def test_an_ir_that_takes_more_room_than_there_is_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def deep(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(results, "memory_report", deep)
+    with pytest.raises(HivmError, match=f"it takes more room to read than there is: {error.__name__}"):
+        with_report(GOOD, text_of())
 
 
 TIME = Modelled(3.5, "core", 3.0, 1.0, 2.0, {}, ("sampled: 8 of 100",))
