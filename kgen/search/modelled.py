@@ -20,7 +20,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 import kgen.virtual
 from kgen.collector import relax
 from kgen.errors import KgenError
-from kgen.virtual.cache import ResultCache, code_hash, content_key
+from kgen.virtual.cache import ResultCache, code_hash, content_key, has_fields_of
 from kgen.virtual.hivm import parse_module
 from kgen.virtual.launch import Launch
 from kgen.virtual.timeline import Costs, Timeline, evaluate, record
@@ -48,6 +48,13 @@ class Modelled:
         if self.us is not None and (self.unknown or self.problem):
             raise ValueError("a time of what isn't known")
 
+    @property
+    def explained(self) -> bool:
+        """Whether a time has what it is made of, and a missing one its reason."""
+        if self.us is None:
+            return bool(self.unknown or self.problem)
+        return self.bound != "" and None not in (self.core_us, self.hbm_us, self.l2_us)
+
 
 _STORED = TypeAdapter(Modelled)
 
@@ -74,12 +81,13 @@ class Modeller:
     def remembered(self, compiled: str, launch: Launch, costs: Costs) -> Modelled | None:
         """The time of a launch that was modelled before; `compiled` is the key of its compile."""
         stored = self._cache.get(_key(compiled, launch, costs))
-        if stored is None:
+        if stored is None or not has_fields_of(Modelled, stored):
             return None
         try:
-            return _STORED.validate_python(stored)
+            found = _STORED.validate_python(stored)
         except ValidationError:
             return None
+        return found if found.explained else None
 
     def time(self, compiled: str, text: str, launch: Launch, costs: Costs) -> Modelled:
         """Model a launch of the final IR `text` and remember its time."""

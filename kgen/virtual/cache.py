@@ -11,10 +11,14 @@ import json
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kgen.storage import replace_file
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 SCHEMA = 3  # raise when a stored result changes its fields or its meaning
 
@@ -28,6 +32,11 @@ def content_key(parts: Mapping[str, Any]) -> str:
 def code_hash(files: Iterable[Path]) -> str:
     """A hash of source files, for results that are only as good as the code that made them."""
     return content_key({f"{f.parent.name}/{f.name}": f.read_text(encoding="utf-8") for f in sorted(files)})
+
+
+def has_fields_of(kind: type[DataclassInstance], stored: Mapping[str, Any]) -> bool:
+    """Whether stored fields are those of a dataclass, all of them and no other: a default stands for nothing lost."""
+    return stored.keys() == {field.name for field in fields(kind)}
 
 
 class ResultCache:

@@ -365,9 +365,9 @@ def _text(request: Request) -> str:
 def _blank_header(text: str) -> str:
     """The source with its leading comments blank: they say nothing to a compiler, and hold a hash that changes with
     things that it never sees. Lines keep their numbers."""
-    lines = text.splitlines(keepends=True)
-    count = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    return "#\n" * count + "".join(lines[count:])
+    lines = text.split("\n")  # as Python's own reader does: `splitlines` ends a comment at a form feed as well
+    count = next(i for i, line in enumerate([*lines, ""]) if not line.startswith("#"))
+    return "\n".join(["#"] * count + lines[count:])
 
 
 @functools.cache

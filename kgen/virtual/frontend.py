@@ -9,16 +9,18 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 from kgen.errors import KgenError
-from kgen.virtual.process import Limit, kill_group, minimal_environment
+from kgen.virtual.process import MOST_OUTPUT, Limit, kill_group, minimal_environment
 
 WORKER = Path(__file__).with_name("worker.py")
 _START_LIMIT_S = 120.0  # the first import of triton on a cold disk reads some 500 MB
 _CHUNK_BYTES = 1 << 16
+_END_LIMIT_S = 2.0  # from the end of its output to the end of the worker
+_SHOWN = 200  # characters of a reply that isn't one
 
 
 class WorkerTimeoutError(Exception):
@@ -47,7 +49,6 @@ class FrontEnd:
         self._private = private
         self._child: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
-        self._pending = b""
 
     def start(self) -> None:
         """Start the worker unless it runs, and wait until it is ready."""
@@ -55,20 +56,17 @@ class FrontEnd:
 
     def lower(self, request: Mapping[str, Any], limit: Limit) -> Lowered:
         """Ask for the linalg text of one kernel."""
-        child = self._start()
+        self._start()
         self._forget_output()
-        assert child.stdin is not None
-        try:
-            child.stdin.write(json.dumps(dict(request)).encode() + b"\n")
-            child.stdin.flush()
-        except OSError:
-            raise self._died() from None
+        self._write(json.dumps(dict(request)).encode() + b"\n", limit)
         reply = self._read(limit)
-        if "linalg" in reply:
-            return Lowered(reply["linalg"], tuple(reply["args"]))
-        printed = self._output()
-        detail = reply["detail"] + (f"\n\n--- printed by the front end\n{printed}" if printed.strip() else "")
-        return Lowered(None, error=reply["error"], detail=detail)
+        lowered = _lowered(reply)
+        if lowered is None:
+            raise self._unknown(reply)
+        printed = self._output() if lowered.linalg is None else ""
+        if printed.strip():
+            return replace(lowered, detail=f"{lowered.detail}\n\n--- printed by the front end\n{printed}")
+        return lowered
 
     def close(self) -> None:
         """End the worker."""
@@ -78,7 +76,6 @@ class FrontEnd:
         if self._stderr is not None:
             self._stderr.close()
             self._stderr = None
-        self._pending = b""
 
     def _start(self) -> subprocess.Popen[bytes]:
         """The running worker, started if need be."""
@@ -92,7 +89,11 @@ class FrontEnd:
                 [str(self._python), "-I", str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=self._stderr, env=minimal_environment(self._private), cwd=self._private, start_new_session=True,
             )  # fmt: skip
-            self._read(Limit(_START_LIMIT_S))
+            assert self._child.stdin is not None
+            os.set_blocking(self._child.stdin.fileno(), False)
+            hello = self._read(Limit(_START_LIMIT_S))
+            if "ready" not in hello:
+                raise self._unknown(hello)
         except (OSError, WorkerDiedError, WorkerTimeoutError) as error:
             self.close()
             raise KgenError(
@@ -102,31 +103,69 @@ class FrontEnd:
             ) from error
         return self._child
 
+    def _write(self, data: bytes, limit: Limit) -> None:
+        """Send a request; a worker that doesn't take it is one that doesn't answer."""
+        child = self._child
+        assert child is not None and child.stdin is not None
+        left = memoryview(data)
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.stdin, selectors.EVENT_WRITE)
+            while left:
+                self._refuse_late(limit)
+                if selector.select(limit.slice_s()):
+                    try:
+                        left = left[os.write(child.stdin.fileno(), left) :]
+                    except OSError:
+                        raise self._died() from None
+
     def _read(self, limit: Limit) -> dict[str, Any]:
         """The next reply line, or an exception once the limit passed or the worker ended."""
         child = self._child
         assert child is not None and child.stdout is not None
+        read = bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(child.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._pending:
-                if not selector.select(limit.slice_s()):
-                    if limit.over():
-                        self.close()
-                        raise WorkerTimeoutError(f"no answer within {limit.seconds:g} s")
-                    continue
-                chunk = os.read(child.stdout.fileno(), _CHUNK_BYTES)
-                if not chunk:
-                    raise self._died()
-                self._pending += chunk
-        line, _, self._pending = self._pending.partition(b"\n")
-        reply: dict[str, Any] = json.loads(line)
+            while b"\n" not in read[-_CHUNK_BYTES:]:
+                self._refuse_late(limit)
+                if len(read) > MOST_OUTPUT:
+                    self.close()
+                    raise WorkerDiedError(f"printed more than {MOST_OUTPUT >> 20} MiB")
+                if selector.select(limit.slice_s()):
+                    chunk = os.read(child.stdout.fileno(), _CHUNK_BYTES)
+                    if not chunk:
+                        raise self._died()
+                    read += chunk
+        return self._object(bytes(read))
+
+    def _refuse_late(self, limit: Limit) -> None:
+        """End the worker once its limit has passed."""
+        if limit.over():
+            self.close()
+            raise WorkerTimeoutError(f"no answer within {limit.seconds:g} s")
+
+    def _object(self, line: bytes) -> dict[str, Any]:
+        """A line as a JSON object."""
+        try:
+            reply = json.loads(line)
+        except (ValueError, RecursionError):
+            reply = None
+        if not isinstance(reply, dict):
+            raise self._unknown(line)
         return reply
+
+    def _unknown(self, reply: object) -> WorkerDiedError:
+        """The error for a reply that isn't one; what comes after it could be taken for another request's."""
+        self.close()
+        return WorkerDiedError(f"gave a reply that kgen does not know: {str(reply)[:_SHOWN]}")
 
     def _died(self) -> WorkerDiedError:
         """The error for a worker that is gone, with what it last printed."""
         assert self._child is not None
-        code = self._child.wait()
-        how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        try:
+            code = self._child.wait(timeout=_END_LIMIT_S)
+            how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        except subprocess.TimeoutExpired:
+            how = "closed its output and went on"
         printed = self._output()
         self.close()
         return WorkerDiedError(f"{how}\n{printed}".strip())
@@ -142,6 +181,16 @@ class FrontEnd:
             return ""
         self._stderr.seek(0)
         return self._stderr.read().decode("utf-8", "replace")
+
+
+def _lowered(reply: Mapping[str, Any]) -> Lowered | None:
+    """A reply in kgen's words, if it is one: what is sent has no field of another type."""
+    linalg, args, error, detail = (reply.get(name) for name in ("linalg", "args", "error", "detail"))
+    if isinstance(linalg, str) and isinstance(args, list) and all(isinstance(arg, str) for arg in args):
+        return Lowered(linalg, tuple(args))
+    if isinstance(error, str) and isinstance(detail, str):
+        return Lowered(None, error=error, detail=detail)
+    return None
 
 
 def _last_line(text: str) -> str:

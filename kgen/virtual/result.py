@@ -13,13 +13,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from kgen.virtual.cache import code_hash
+from kgen.virtual.cache import code_hash, has_fields_of
 from kgen.virtual.hivm import HivmError, parse_module
-from kgen.virtual.memory import memory_report
+from kgen.virtual.hivm.nodes import Call, Load, Store
+from kgen.virtual.memory import FunctionMemory, MemoryReport, memory_report
 from kgen.virtual.memory.text import unwritten_text
 from kgen.virtual.verdict import Verdict
 
 Count = Annotated[int, Field(strict=True, ge=0)]
+Seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(strict=True)]
 COMPILED: tuple[Verdict, ...] = ("fits", "degraded")  # verdicts on which there is a kernel
 
@@ -42,7 +44,7 @@ class CompileResult:
     idle_vector_core: Annotated[bool, Field(strict=True)] | None = None  # None without cube and vector halves
     unknown: dict[Text, Count] = field(default_factory=dict)  # operations in the IR that nobody knows, with counts
     unwritten: tuple[Text, ...] = ()  # buffers that are read and that nothing writes: a miscompiled kernel
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # of the compile itself, also from the cache
+    seconds: Seconds = 0.0  # of the compile itself, also from the cache
     final_ir: str | None = None  # only where it was asked for
     toolchain: dict[Text, Text] = field(default_factory=dict)
     readers: Text = ""  # the code that read the IR, see `readers_hash`
@@ -57,13 +59,16 @@ _STORED = TypeAdapter(CompileResult)
 
 
 def restored(stored: dict[str, Any] | None) -> CompileResult | None:
-    """A result as it was stored, unless a field is missing, or isn't of its type and range."""
-    if stored is None:
+    """A result as it was stored, unless a field is missing, or isn't of its type and range, or a kernel has no sizes.
+    An IR among the fields is none of ours: it lies beside them."""
+    if stored is None or not has_fields_of(CompileResult, stored) or stored["final_ir"] is not None:
         return None
     try:
-        return _STORED.validate_python(stored)
+        result = _STORED.validate_python(stored)
     except ValidationError:
         return None
+    sizes = (result.ub_bytes, result.l1_bytes, result.l0c_bytes)
+    return None if result.usable and None in sizes else result
 
 
 @functools.cache
@@ -74,8 +79,7 @@ def readers_hash() -> str:
 
 def with_report(result: CompileResult, text: str) -> CompileResult:
     """A result with what its final IR says. Raises `HivmError` where that can't be read."""
-    module = parse_module(text)
-    report = memory_report(module, degraded=result.verdict == "degraded")
+    report = _report(text, result.verdict == "degraded")
     return replace(
         result,
         ub_bytes=report.peak("ub"),
@@ -88,6 +92,23 @@ def with_report(result: CompileResult, text: str) -> CompileResult:
         final_ir=text,
         readers=readers_hash(),
     )
+
+
+def _report(text: str, degraded: bool) -> MemoryReport:
+    """The memory report of an IR that says something of its kernel."""
+    try:
+        report = memory_report(parse_module(text), degraded=degraded)
+    except (RecursionError, MemoryError) as error:
+        raise HivmError(f"it takes more room to read than there is: {type(error).__name__}") from None
+    if report.unknown() and not any(f.buffers or _works(f) for f in report.functions):
+        unknown = ", ".join(f"{name} ({count}x)" for name, count in report.unknown().items())
+        raise HivmError(f"it has no buffer and no call, and operations that kgen does not know: {unknown}")
+    return report
+
+
+def _works(function: FunctionMemory) -> bool:
+    """Whether a function is seen to do anything."""
+    return any(isinstance(operation, (Call, Load, Store)) for operation in function.operations)
 
 
 def judged(result: CompileResult) -> CompileResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from kgen.virtual import Compiler, CompileRequest, CompileResult, Toolchain
 from kgen.virtual import compile as compile_
 from kgen.virtual import result as results
 from kgen.virtual.cache import ResultCache
+from kgen.virtual.hivm import HivmError
 from kgen.virtual.launch import Launch
 from kgen.virtual.peers import Captured, CapturedLaunch
 from kgen.virtual.result import judged, restored, with_report
@@ -45,12 +46,24 @@ def test_what_was_stored_comes_back() -> None:
         {"ub_bytes": 64.0}, {"ub_bytes": "64"}, {"l1_bytes": math.nan}, {"required_bytes": math.inf},
         {"calls": {"mma": -2}}, {"calls": {"mma": "2"}}, {"calls": []}, {"idle_vector_core": 1},
         {"unknown": {"x": None}}, {"unwritten": "text"}, {"seconds": math.nan}, {"seconds": -1.0},
-        {"toolchain": {"bishengir": 1}}, {"toolchain": None}, {"readers": None}, {"detail": {}},
+        {"toolchain": {"bishengir": 1}}, {"toolchain": None}, {"readers": None}, {"detail": {}}, {"seconds": True},
+        {"seconds": "1"}, {"ub_bytes": None}, {"l0c_bytes": None}, {"more": 1},
+        {"verdict": "error", "final_ir": "another's"},
     ],
     ids=str,
 )  # fmt: skip
 def test_a_field_of_another_type_or_range_is_no_result(change: dict[str, Any]) -> None:
     assert restored({**asdict(GOOD), **change}) is None
+
+
+@pytest.mark.parametrize("field", [f.name for f in fields(CompileResult)])
+def test_a_result_without_one_of_its_fields_is_none(field: str) -> None:
+    assert restored({name: value for name, value in asdict(GOOD).items() if name != field}) is None
+
+
+def test_a_kernel_that_did_not_compile_needs_no_sizes() -> None:
+    failed = CompileResult("overflows", "UB overflow", required_bytes=9)
+    assert restored(asdict(failed)) == failed
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"key": ' * 50_000, "\ud800", "{}", "null", "NaN"])
@@ -89,6 +102,34 @@ def test_a_miscompiled_kernel_is_an_error_that_says_where() -> None:
     assert judged(with_report(GOOD, whole)).verdict == "fits"
 
 
+def test_a_kernel_of_which_nothing_is_known_is_no_kernel_that_fits() -> None:
+    with pytest.raises(HivmError) as caught:
+        with_report(GOOD, text_of('"some.thing"() : () -> ()', '"some.thing"() : () -> ()', "other.one"))
+    assert caught.value.message == (
+        "it has no buffer and no call, and operations that kgen does not know: other.one (1x), some.thing (2x)"
+    )
+    assert with_report(GOOD, text_of()).ub_bytes == 0  # nothing is in it, and nothing is unknown
+    known = with_report(GOOD, text_of(buffer("%a", 0), '"some.thing"() : () -> ()'))
+    assert (known.ub_bytes, known.unknown) == (256, {"some.thing": 1})
+    called = with_report(GOOD, text_of(call("frobnicate"), '"some.thing"() : () -> ()'))
+    assert called.unknown == {"@frobnicate": 1, "some.thing": 1}
+    store = "memref.store %v, %arg0[%z] : memref<1xi32, #hivm.address_space<gm>>"
+    stored = text_of("%z = arith.constant 0 : index", "%v = arith.constant 1 : i32", store, '"some.thing"() : () -> ()')
+    assert with_report(GOOD, stored).unknown == {"some.thing": 1}
+
+
+@pytest.mark.parametrize("error", [RecursionError, MemoryError])
+def test_an_ir_that_takes_more_room_than_there_is_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def deep(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(results, "memory_report", deep)
+    with pytest.raises(HivmError, match=f"it takes more room to read than there is: {error.__name__}"):
+        with_report(GOOD, text_of())
+
+
 TIME = Modelled(3.5, "core", 3.0, 1.0, 2.0, {}, ("sampled: 8 of 100",))
 
 
@@ -97,7 +138,8 @@ TIME = Modelled(3.5, "core", 3.0, 1.0, 2.0, {}, ("sampled: 8 of 100",))
     [
         {}, {"us": -1.0}, {"us": math.nan}, {"us": math.inf}, {"us": "3"}, {"us": True}, {"bound": "ddr"},
         {"core_us": "x"}, {"unknown": {"hivm.hir.x": 2}}, {"unknown": []}, {"warnings": None}, {"warnings": [3]},
-        {"problem": "what is done hangs on an integer"}, {"problem": None},
+        {"problem": "what is done hangs on an integer"}, {"problem": None}, {"us": None}, {"bound": ""},
+        {"core_us": None}, {"l2_us": None}, {"hbm_us": True}, {"more": 1},
     ],
     ids=str,
 )  # fmt: skip
@@ -112,6 +154,30 @@ def test_a_kept_time_is_a_time(tmp_path: Path, change: dict[str, Any]) -> None:
     stored["result"] |= change
     entry.write_text(json.dumps(stored))
     assert modeller.remembered("k", launch, costs) == (None if change else TIME)
+
+
+@pytest.mark.parametrize("field", [f.name for f in fields(Modelled)])
+def test_a_kept_time_has_all_of_its_fields(tmp_path: Path, field: str) -> None:
+    launch, costs = Launch((1, 1, 1), ()), Costs.of(load_target("Ascend910B2"))
+    modeller = Modeller(1, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(modeller, "_start", lambda: Alone(TIME))
+        modeller.time("k", "text", launch, costs)
+    (entry,) = tmp_path.glob("*/*.json")
+    stored = json.loads(entry.read_text())
+    del stored["result"][field]
+    entry.write_text(json.dumps(stored))
+    assert modeller.remembered("k", launch, costs) is None
+
+
+def test_a_missing_time_is_kept_with_its_reason(tmp_path: Path) -> None:
+    launch, costs = Launch((1, 1, 1), ()), Costs.of(load_target("Ascend910B2"))
+    for number, found in enumerate((Modelled(None, problem="no"), Modelled(None, unknown={"a.b": 1}))):
+        modeller = Modeller(1, tmp_path / str(number))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(modeller, "_start", lambda found=found: Alone(found))
+            modeller.time("k", "text", launch, costs)
+        assert modeller.remembered("k", launch, costs) == found
 
 
 def test_a_model_that_ran_out_of_room_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +199,13 @@ class Alone:
 
     def result(self) -> tuple[list[Modelled], bool]:
         return [self.found], self.lasting
+
+
+@pytest.mark.parametrize("break_", ["\u2028", "\x0b", "\x0c", "\x1c", "\x85"])
+def test_a_comment_at_the_top_stays_one_whatever_it_holds(tmp_path: Path, break_: str) -> None:
+    asked = request(tmp_path, 256)
+    asked.source.write_text(f"# all{break_}import gone\n# of it\n" + KERNELS, encoding="utf-8")
+    assert compile_._text(asked) == "#\n#\n" + KERNELS
 
 
 # ------------------------------------------------------------ through a compiler

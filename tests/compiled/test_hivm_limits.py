@@ -5,13 +5,20 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from kgen import pipeline
+from kgen.search.compile_rows import open_compiler
+from kgen.search.variants import variants
+from kgen.virtual import CompileResult, Toolchain
 from kgen.virtual.hivm import HivmError, parse_module
 from kgen.virtual.hivm.places import read_places
 from kgen.virtual.memory import read_hivm
+from kgen.virtual.result import with_report
 from tests.compiled.test_memory_report import BOUNDS, buffer, call, loop, text_of, type_
 
 DIGITS = "9" * 5000  # more than Python's int takes
@@ -51,6 +58,85 @@ def test_what_goes_past_every_measure_is_refused_with_its_line(text: str, told: 
     assert re.search(told, caught.value.message), caught.value.message[:300]
     assert len(caught.value.message) < 400
     assert time.perf_counter() - start < 2
+
+
+UB = type_("64xf32")
+
+
+def viewed(form: str) -> str:
+    """A buffer, and a call that touches it through a view alone."""
+    return text_of(buffer("%a", 0), form, call("vexp_1d_float", "%v"))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        f"%v = memref.collapse_shape %a [[1]] : {UB} into {UB}",
+        f"%v = memref.collapse_shape %a [[-1]] : {UB} into {UB}",
+        f"%v = memref.collapse_shape %a [[{'9' * 30}]] : {UB} into {UB}",
+        f"%v = memref.collapse_shape %a [[], [0]] : {UB} into {type_('1x64xf32')}",
+        f"%v = memref.collapse_shape %a [] : {UB} into {UB}",
+        f"%v = memref.expand_shape %a [[0, 7]] output_shape [8, 8] : {UB} into {type_('8x8xf32')}",
+        f"%v = memref.expand_shape %a [[1, 0]] output_shape [8, 8] : {UB} into {type_('8x8xf32')}",
+        f"%v = memref.expand_shape %a [[0, 1]] output_shape [64] : {UB} into {type_('8x8xf32')}",
+        f"%v = memref.subview %a[0] [8, 8] [1] : {UB} to {type_('8x8xf32')}",
+        f"%v = memref.transpose %a (d0, d1) -> (d1, d0) : {UB} to {UB}",
+        f"%v = memref.transpose %a (d0, d0) -> (d0, d0) : {UB} to {type_('8x8xf32')}",
+        f"%v = memref.reinterpret_cast %a to offset: [0], sizes: [8, 8], strides: [1] : {UB} to {type_('8x8xf32')}",
+        f"%v = memref.reinterpret_cast %a to offset: [0], sizes: [8], strides: [1] : {UB} to {type_('8x8xf32')}",
+    ],
+)
+def test_a_view_that_contradicts_itself_is_refused(form: str) -> None:
+    with pytest.raises(HivmError) as caught:
+        read_hivm(viewed(form))
+    assert caught.value.message.startswith("line 4: ")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        f"%v = memref.collapse_shape %a [[0, 1]] : {type_('8x8xf32')} into {UB}",
+        f"%v = memref.expand_shape %a [[0], [1]] output_shape [8, 8] : {UB} into {type_('8x8xf32')}",
+        f"%v = memref.expand_shape %a [] output_shape [1] : {UB} into {type_('1xf32')}",
+        f"%v = memref.subview %a[0, 0] [8, 8] [1, 1] : {UB} to {type_('8x8xf32')}",
+        f"%v = memref.transpose %a (d0, d1) -> (d1, d0) : {type_('8x8xf32')} to {type_('8x8xf32')}",
+    ],
+)
+def test_a_view_of_other_dimensions_than_its_buffer_has_is_not_followed(form: str) -> None:
+    """The buffer has one. It counts as touched as a whole."""
+    (ub,) = read_hivm(viewed(form)).functions[0].spaces
+    assert (ub.peak_bytes, ub.buffers[0].wasted_bytes) == (256, 0)
+
+
+def test_views_of_memory_without_dimensions_are_read() -> None:
+    none, one = type_("f32"), type_("1x1xf32")
+    lines = (f"%b = memref.expand_shape %a [] output_shape [1, 1] : {none} into {one}",
+             f"%c = memref.transpose %b (d0, d1) -> (d1, d0) : {one} to {one}",
+             f"%v = memref.collapse_shape %c [] : {one} into {none}")  # fmt: skip
+    report = read_hivm(text_of(buffer("%a", 0, "f32"), *lines, call("vexp_1d_float", "%v")))
+    assert report.peak("ub") == 32
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["64xf32, strided<[1, 2]>", "64xf32, strided<[]>", "64xf32, strided<[? ?]>", "64xf32, strided<[1 ?]>",
+     "64xf32, strided<[,]>", "64xf32, strided<[1,]>", "64xf32, strided<[?]>", f"{'9' * 39}xf32",
+     "9999999x9999999xf32", "x".join(["9" * 38] * 200) + "xf32", f"2xf32, strided<[{'9' * 39}]>"],
+    ids=lambda kind: kind[:40],
+)  # fmt: skip
+def test_a_buffer_that_no_memory_holds_is_refused_with_its_line(kind: str) -> None:
+    with pytest.raises(HivmError) as caught:
+        read_hivm(text_of(buffer("%a", 0, kind)))
+    assert caught.value.message.startswith("line 3: ")
+    assert len(caught.value.message) < 400
+
+
+def test_loops_of_branches_are_told_however_deep() -> None:
+    labels = [f"^bb{i}:" for i in range(1500)]
+    back = [f"cf.br ^bb{i}" for i in reversed(range(1500))]
+    loops = read_hivm(text_of(*labels, *back)).functions[0].loops
+    assert max(len(loop.chain()) for loop in loops) == 1500
+    assert loops[1].chain() == (loops[0], loops[1])
 
 
 def test_what_is_deep_and_within_measure_is_read() -> None:
@@ -94,30 +180,66 @@ SAMPLE = text_of(
          "hivm.hir.set_flag[<PIPE_V>, <PIPE_MTE3>, <EVENT_ID0>]", '"some.thing"(%a) : (i32) -> ()',
          f"%x = memref.load %b[%i] : {type_('64xf32')}", call("store_ubuf_to_gm_1d_float", "%b", "%arg0")),
 )  # fmt: skip
+PIECE = re.compile(r"\s+|[\w.%]+|.", re.DOTALL)
 STRANGE = ["((((", "<" * 40, "{", "}", "%a:3 =", "-", "0x", "1e999", "\u0661", '"', "loc(", "affine_map<", "memref<",
            "->", "#loc1", "^bb0:", "@", "x", "?", "9" * 60, "[[[[", "\n", "\x00"]  # fmt: skip
 
 
+def torn(pieces: Sequence[str], rng: random.Random) -> str:
+    """Text with a few of its pieces lost, swapped, said again, or replaced by what no compiler writes."""
+    out = list(pieces)
+    for _ in range(rng.randint(1, 4)):
+        at, other = rng.randrange(len(out)), rng.randrange(len(out))
+        what = rng.randrange(6)
+        if what == 0:
+            del out[at : at + rng.randint(1, 5)]
+        elif what == 1:
+            out[at:at] = [rng.choice(STRANGE)] * rng.choice([1, 1, 300])
+        elif what == 2:
+            out[at], out[other] = out[other], out[at]
+        elif what == 3:
+            out[at:at] = out[at : at + rng.randint(1, 60)] * rng.choice([1, 2, 50])
+        elif what == 4:
+            out[at] = out[other]
+        else:
+            out[at] = re.sub(r"\d+", rng.choice(["0", "-1", "7", "4294967296", "9" * 39, DIGITS]), out[at], count=1)
+        out = out or [" "]
+    return "".join(out)
+
+
+def read_or_refused(text: str) -> None:
+    """As a compile reads it: a result, or an error with a bounded message, soon."""
+    start = time.perf_counter()
+    try:
+        found = with_report(CompileResult("fits", ""), text)
+        assert found.ub_bytes is not None and found.ub_bytes < 1 << 42
+    except HivmError as error:
+        assert len(error.message) < 1000
+    assert time.perf_counter() - start < 20
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_torn_text_is_read_or_refused(seed: int) -> None:
-    rng = random.Random(seed)
+    rng, pieces = random.Random(seed), PIECE.findall(SAMPLE)
     for _ in range(40):
-        pieces = re.findall(r"\s+|[\w.%]+|.", SAMPLE, re.DOTALL)
-        for _ in range(rng.randint(1, 4)):
-            at = rng.randrange(len(pieces))
-            what = rng.randrange(4)
-            if what == 0:
-                del pieces[at : at + rng.randint(1, 5)]
-            elif what == 1:
-                pieces[at:at] = [rng.choice(STRANGE)] * rng.choice([1, 1, 300])
-            elif what == 2:
-                pieces[at] = rng.choice(pieces)
-            else:
-                pieces[at:at] = pieces[at : at + rng.randint(1, 60)] * rng.choice([1, 2, 50])
-        try:
-            read_hivm("".join(pieces))
-        except HivmError as error:
-            assert len(error.message) < 1000
+        read_or_refused(torn(pieces, rng))
+
+
+@pytest.mark.toolchain
+@pytest.mark.slow
+@pytest.mark.parametrize(("kernel", "times"), [("chunk_local_cumsum", 400), ("chunk_fwd_o", 120)])
+def test_torn_ir_of_a_real_kernel_is_read_or_refused(toolchain: Toolchain, kernel: str, times: int) -> None:
+    sources = pipeline.read(Path("specs/gdn.yaml"))
+    kernels, plan = pipeline.planned(sources)
+    files, target = pipeline.package(sources, kernels, plan), sources.targets[0]
+    chosen = variants(sources.loaded.spec, kernels, plan, target.name, kernel)[0]
+    with ExitStack() as stack:
+        compiler, source = open_compiler(stack, files, jobs=1, toolchain=str(toolchain.python), cache=False)
+        text = compiler.compile(chosen.request(source, sources.targets), keep_ir=True).final_ir
+    assert text is not None
+    rng, pieces = random.Random(kernel), PIECE.findall(text)
+    for _ in range(times):
+        read_or_refused(torn(pieces, rng))
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

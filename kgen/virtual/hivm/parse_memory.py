@@ -56,6 +56,8 @@ def reinterpret(c: Cursor, x: Context) -> n.Operation:
     if len(pieces["offset"]) != 1:
         raise HivmError("a reinterpret_cast with more than one offset", x.line)
     kind = _target(c, "to")
+    if not len(pieces["sizes"]) == len(pieces["strides"]) == len(kind.shape):
+        raise HivmError(f"a reinterpret_cast whose sizes and strides aren't {len(kind.shape)} each", x.line)
     return n.Reinterpret(
         x.line, None, define(c, x), source, pieces["offset"][0], pieces["sizes"], pieces["strides"], kind
     )
@@ -65,6 +67,8 @@ def subview(c: Cursor, x: Context) -> n.Operation:
     source = c.value()
     offsets, sizes, strides = c.operands(), c.operands(), c.operands()
     kind = _target(c, "to")
+    if not len(offsets) == len(sizes) == len(strides):
+        raise HivmError("a subview with other numbers of offsets, sizes and strides", x.line)
     kept = _kept(sizes, kind, x.line)
     return n.Subview(x.line, None, define(c, x), source, offsets, sizes, strides, kept, kind)
 
@@ -95,7 +99,11 @@ def _kept(sizes: tuple[n.Operand, ...], kind: MemRef, line: int) -> tuple[int, .
 def collapse(c: Cursor, x: Context) -> n.Operation:
     source = c.value()
     groups = c.groups()
-    return n.Collapse(x.line, None, define(c, x), source, groups, _target(c, "into"))
+    kind = _target(c, "into")
+    _check_groups(groups, sum(map(len, groups)), x.line)
+    if len(groups) != len(kind.shape):
+        raise HivmError(f"a collapse_shape of {len(groups)} groups to {len(kind.shape)} dimensions", x.line)
+    return n.Collapse(x.line, None, define(c, x), source, groups, kind)
 
 
 def expand(c: Cursor, x: Context) -> n.Operation:
@@ -105,11 +113,21 @@ def expand(c: Cursor, x: Context) -> n.Operation:
     if c.accept("output_shape"):
         sizes = c.operands()
     kind = _target(c, "into")
+    _check_groups(groups, len(kind.shape), x.line)
+    if sizes is not None and len(sizes) != len(kind.shape):
+        raise HivmError(f"an expand_shape to {len(kind.shape)} dimensions with {len(sizes)} sizes", x.line)
     if sizes is None:
         if None in kind.shape:
             raise HivmError("an expand_shape without sizes", x.line)
         sizes = tuple(size for size in kind.shape if size is not None)
     return n.Expand(x.line, None, define(c, x), source, groups, sizes, kind)
+
+
+def _check_groups(groups: tuple[tuple[int, ...], ...], long: int, line: int) -> None:
+    """Groups hold the dimensions of the long side, in order and each once; there are none of memory that has none."""
+    every = tuple(axis for group in groups for axis in group)
+    if groups and (not all(groups) or every != tuple(range(long))):
+        raise HivmError(f"groups that don't hold {long} dimensions in order: {groups!r}", line)
 
 
 def transpose(c: Cursor, x: Context) -> n.Operation:
@@ -129,7 +147,10 @@ def transpose(c: Cursor, x: Context) -> n.Operation:
     if missing or len(names[0]) != len(names[1]):
         raise HivmError(f"a transpose to {', '.join(names[1])} from {', '.join(names[0])}", x.line)
     order = tuple(names[0].index(name) for name in names[1])
-    return n.Transpose(x.line, None, define(c, x), source, order, _target(c, "to"))
+    kind = _target(c, "to")
+    if len(set(order)) != len(order) or len(kind.shape) != len(order):
+        raise HivmError(f"a transpose of {len(order)} dimensions to {len(kind.shape)}, each wanted once", x.line)
+    return n.Transpose(x.line, None, define(c, x), source, order, kind)
 
 
 def alias(c: Cursor, x: Context) -> n.Operation:

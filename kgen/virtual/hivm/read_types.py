@@ -11,6 +11,8 @@ from kgen.virtual.hivm.types import SPACES, MemRef, Sizes, element_bits, row_maj
 
 _BRACKETS = {"<": ">", "(": ")", "[": "]", "{": "}"}
 _SPACE = "#hivm.address_space<"
+_STEP = r"(?:-?\d+|\?)"
+_STRIDED = re.compile(rf"strided<\[\s*({_STEP}(?:\s*,\s*{_STEP})*)?\s*\](?:,\s*offset:\s*({_STEP}))?>")
 
 
 @functools.lru_cache(maxsize=65536)
@@ -34,6 +36,8 @@ def read_memref(text: str) -> MemRef:
             offset = _mapped(part, shape)
         else:
             raise HivmError(f"the memref layout {part!r}, which kgen does not know")
+    if strides is not None and len(strides) != len(shape):
+        raise HivmError(f"a memref of {len(shape)} dimensions with {len(strides)} strides")
     return MemRef(shape, element, space, strides, offset)
 
 
@@ -55,10 +59,10 @@ def split_top(text: str) -> list[str]:
 
 def _strided(part: str) -> tuple[Sizes, int | None]:
     """`strided<[64, ?], offset: ?>`."""
-    match = re.fullmatch(r"strided<\[((?:\s*(?:-?\d+|\?)\s*,?)*)\](?:,\s*offset:\s*(-?\d+|\?))?>", part)
+    match = _STRIDED.fullmatch(part)
     if not match:
         raise HivmError(f"the memref layout {part!r}, which kgen does not know")
-    strides = tuple(_integer_or_dynamic(item) for item in match[1].split(",") if item.strip())
+    strides = tuple(_integer_or_dynamic(item) for item in match[1].split(",")) if match[1] else ()
     return strides, _integer_or_dynamic(match[2]) if match[2] else 0
 
 

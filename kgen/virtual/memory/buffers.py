@@ -106,7 +106,7 @@ def _buffer(program: Program, cast: PointerCast, position: int, limits: Limits, 
     reached = program.reach(cast.result)
     uses = [use for value in reached for use in program.uses.get(value, ())]
     home = next((chosen[value] for value in reached if value in chosen), position)
-    bits, span = cast.type.bits, cast.type.span(shape)
+    bits, span = cast.type.bits, _span(cast, shape)
     untouched = span - touched(program, cast, shape) if span else 0
     size = limits.rounded(space, -(-span * bits // 8))
     return Buffer(
@@ -124,6 +124,17 @@ def _buffer(program: Program, cast: PointerCast, position: int, limits: Limits, 
         program.loop_at[home],
         untouched * bits // 8,
     )
+
+
+def _span(cast: PointerCast, shape: tuple[int, ...]) -> int:
+    """Elements from the first to one past the last, of a buffer that a memory could hold."""
+    try:
+        span = cast.type.span(shape)
+    except HivmError as error:
+        raise error.placed(cast.line) from None
+    if not 0 <= span * cast.type.bits < 8 * _FARTHEST:
+        raise HivmError("a buffer of a size that no memory has", cast.line)
+    return span
 
 
 def _integer(program: Program, name: str, cast: PointerCast) -> int:

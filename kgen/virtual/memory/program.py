@@ -35,7 +35,10 @@ class Loop:
 
     def chain(self) -> tuple[Loop, ...]:
         """The loops round it and itself, outermost first."""
-        return (*self.inside.chain(), self) if self.inside is not None else (self,)
+        chain = [self]
+        while chain[-1].inside is not None:
+            chain.append(chain[-1].inside)
+        return tuple(reversed(chain))
 
     def holds(self, position: int) -> bool:
         """Whether an operation is within it."""

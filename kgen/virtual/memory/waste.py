@@ -91,7 +91,10 @@ def _cover(layout: Layout) -> int:
 
 
 def _through(view: n.Operation | None, layout: Layout) -> Layout | None:
-    """The layout of what a view gives; None where it isn't known. Other names of the same value keep their layout."""
+    """The layout of what a view gives; None where it isn't known, or can't be a view of such a layout. Other names of
+    the same value keep theirs."""
+    if not _fits(view, layout):
+        return None
     if isinstance(view, n.Subview):
         return _subview(view, layout)
     if isinstance(view, n.Collapse):
@@ -103,6 +106,19 @@ def _through(view: n.Operation | None, layout: Layout) -> Layout | None:
     if isinstance(view, n.Reinterpret):
         return _reinterpret(view)
     return None if isinstance(view, n.View) else layout
+
+
+def _fits(view: n.Operation | None, layout: Layout) -> bool:
+    """Whether a view is of as many dimensions as a layout has."""
+    if isinstance(view, n.Subview):
+        return len(view.offsets) == len(layout.dims)
+    if isinstance(view, n.Transpose):
+        return len(view.order) == len(layout.dims)
+    if isinstance(view, n.Collapse):
+        return sum(map(len, view.groups)) == len(layout.dims) or not view.groups
+    if isinstance(view, n.Expand):
+        return len(view.groups) == len(layout.dims)
+    return True
 
 
 def _subview(view: n.Subview, layout: Layout) -> Layout | None:
@@ -135,7 +151,7 @@ def _collapse(view: n.Collapse, layout: Layout) -> Layout | None:
 
 
 def _expand(view: n.Expand, layout: Layout) -> Layout | None:
-    dims: list[Dim] = []
+    dims: list[Dim] = [] if view.groups else [(1, 1)] * len(view.sizes)
     for group, (_, stride) in zip(view.groups, layout.dims, strict=True):
         sizes = _known([view.sizes[axis] for axis in group])
         if sizes is None:
