@@ -15,12 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 import kgen.virtual
 from kgen.collector import relax
 from kgen.errors import KgenError
-from kgen.virtual.cache import ResultCache, code_hash, content_key, has_fields_of
+from kgen.virtual.cache import ResultCache, code_hash, content_key, from_fields
 from kgen.virtual.hivm import parse_module
 from kgen.virtual.launch import Launch
 from kgen.virtual.timeline import Costs, Timeline, evaluate, record
@@ -56,9 +56,6 @@ class Modelled:
         return self.bound != "" and None not in (self.core_us, self.hbm_us, self.l2_us)
 
 
-_STORED = TypeAdapter(Modelled)
-
-
 class Modeller:
     """A pool of processes and a store of times; a context manager. `time` may be called from many threads."""
 
@@ -80,14 +77,8 @@ class Modeller:
 
     def remembered(self, compiled: str, launch: Launch, costs: Costs) -> Modelled | None:
         """The time of a launch that was modelled before; `compiled` is the key of its compile."""
-        stored = self._cache.get(_key(compiled, launch, costs))
-        if stored is None or not has_fields_of(Modelled, stored):
-            return None
-        try:
-            found = _STORED.validate_python(stored)
-        except ValidationError:
-            return None
-        return found if found.explained else None
+        found = from_fields(Modelled, self._cache.get(_key(compiled, launch, costs)))
+        return found if found is not None and found.explained else None
 
     def time(self, compiled: str, text: str, launch: Launch, costs: Costs) -> Modelled:
         """Model a launch of the final IR `text` and remember its time."""

@@ -6,6 +6,7 @@ share between processes and to delete.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import warnings
@@ -13,13 +14,16 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from kgen.storage import replace_file
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+Kept = TypeVar("Kept", bound="DataclassInstance")
 SCHEMA = 3  # raise when a stored result changes its fields or its meaning
 
 
@@ -34,9 +38,21 @@ def code_hash(files: Iterable[Path]) -> str:
     return content_key({f"{f.parent.name}/{f.name}": f.read_text(encoding="utf-8") for f in sorted(files)})
 
 
-def has_fields_of(kind: type[DataclassInstance], stored: Mapping[str, Any]) -> bool:
-    """Whether stored fields are those of a dataclass, all of them and no other: a default stands for nothing lost."""
-    return stored.keys() == {field.name for field in fields(kind)}
+def from_fields(kind: type[Kept], stored: Mapping[str, Any] | None) -> Kept | None:
+    """A dataclass from what was stored of it, or None unless its fields are there, all of them and no other (a default
+    stands for nothing lost), each of its type and range."""
+    if stored is None or stored.keys() != {field.name for field in fields(kind)}:
+        return None
+    try:
+        found: Kept = _adapter(kind).validate_python(stored)
+    except ValidationError:
+        return None
+    return found
+
+
+@functools.cache
+def _adapter(kind: type[DataclassInstance]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 class ResultCache:

@@ -54,15 +54,12 @@ def run_limited(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, li
     )  # fmt: skip
     try:
         output, ended = _read(child, limit)
-        text = output.decode("utf-8", "replace")
-        if len(output) > MOST_OUTPUT:
-            kill_group(child)
-            return Finished(1, f"{text[:_KEPT]}\nerror: stopped after it had printed {MOST_OUTPUT >> 20} MiB")
-        if ended:
-            kill_group(child)
-        return Finished(child.returncode, text)
     finally:
         kill_group(child)
+    text = output.decode("utf-8", "replace")
+    if len(output) > MOST_OUTPUT:
+        return Finished(1, f"{text[:_KEPT]}\nerror: stopped after it had printed {MOST_OUTPUT >> 20} MiB")
+    return Finished(child.returncode if ended else None, text)
 
 
 def _read(child: subprocess.Popen[bytes], limit: Limit) -> tuple[bytes, bool]:

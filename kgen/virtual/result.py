@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
-from kgen.virtual.cache import code_hash, has_fields_of
+from kgen.virtual.cache import code_hash, from_fields
 from kgen.virtual.hivm import HivmError, parse_module
 from kgen.virtual.hivm.nodes import Call, Load, Store
 from kgen.virtual.memory import FunctionMemory, MemoryReport, memory_report
@@ -55,17 +55,11 @@ class CompileResult:
         return self.verdict in COMPILED
 
 
-_STORED = TypeAdapter(CompileResult)
-
-
 def restored(stored: dict[str, Any] | None) -> CompileResult | None:
     """A result as it was stored, unless a field is missing, or isn't of its type and range, or a kernel has no sizes.
     An IR among the fields is none of ours: it lies beside them."""
-    if stored is None or not has_fields_of(CompileResult, stored) or stored["final_ir"] is not None:
-        return None
-    try:
-        result = _STORED.validate_python(stored)
-    except ValidationError:
+    result = from_fields(CompileResult, stored)
+    if result is None or result.final_ir is not None:
         return None
     sizes = (result.ub_bytes, result.l1_bytes, result.l0c_bytes)
     return None if result.usable and None in sizes else result

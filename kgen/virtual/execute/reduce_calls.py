@@ -4,7 +4,7 @@ Cumulative)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -50,20 +50,27 @@ def _write(m: CoreMemory, target: View, element: str, values: Array) -> None:
     m.array(target, element)[...] = stored(values, element).reshape(target[2])
 
 
-def _reduce(op: np.ufunc, over: tuple[int, ...], element: str) -> Handler:
-    """source, target, scratch, initial value. Made by halves, as the templates make it."""
+def _of_source(element: str, work: Callable[[CoreMemory, Sequence[Operand], Array], None]) -> Handler:
+    """A handler that is given the values of its first operand, and does nothing where that has none."""
 
     def run(m: CoreMemory, x: Sequence[Operand]) -> None:
         source = view_of(x[0])
-        if is_empty(source):
-            return
-        values = widened(m.array(source, element), element)
+        if not is_empty(source):
+            work(m, x, widened(m.array(source, element), element))
+
+    return run
+
+
+def _reduce(op: np.ufunc, over: tuple[int, ...], element: str) -> Handler:
+    """source, target, scratch, initial value. Made by halves, as the templates make it."""
+
+    def run(m: CoreMemory, x: Sequence[Operand], values: Array) -> None:
         with np.errstate(all="ignore"):
             for axis in reversed(over):
                 values = _halved(op, np.moveaxis(values, axis, 0))
         _write(m, view_of(x[1]), element, values)
 
-    return run
+    return _of_source(element, run)
 
 
 def _halved(op: np.ufunc, values: Array) -> Array:
@@ -82,31 +89,23 @@ def _where(op: str, tie: str, axis: int, element: str) -> Handler:
     """source, value, its index, scratch: of equal elements the leftmost or the rightmost."""
     find = np.argmax if op == "max" else np.argmin
 
-    def run(m: CoreMemory, x: Sequence[Operand]) -> None:
-        source = view_of(x[0])
-        if is_empty(source):
-            return
-        values = widened(m.array(source, element), element)
+    def run(m: CoreMemory, x: Sequence[Operand], values: Array) -> None:
         length = values.shape[axis]
         places = find(values, axis) if tie == "left" else length - 1 - find(np.flip(values, axis), axis)
         found = np.take_along_axis(values, np.expand_dims(places, axis), axis)
         _write(m, view_of(x[1]), element, found)
         _write(m, view_of(x[2]), "i32", places)
 
-    return run
+    return _of_source(element, run)
 
 
 def _running(op: np.ufunc, axis: int, reverse: bool, element: str) -> Handler:
     """source, target: one row after another, from the first or from the last."""
     kind = computed(element)
 
-    def run(m: CoreMemory, x: Sequence[Operand]) -> None:
-        source = view_of(x[0])
-        if is_empty(source):
-            return
-        values = widened(m.array(source, element), element)
+    def run(m: CoreMemory, x: Sequence[Operand], values: Array) -> None:
         with np.errstate(all="ignore"):
             result = op.accumulate(np.flip(values, axis) if reverse else values, axis=axis, dtype=kind)
         _write(m, view_of(x[1]), element, np.flip(result, axis) if reverse else result)
 
-    return run
+    return _of_source(element, run)

@@ -104,7 +104,7 @@ def _buffer(program: Program, cast: PointerCast, position: int, limits: Limits, 
     sizes = [_integer(program, name, cast) for name in cast.sizes]
     shape = tuple(sizes.pop(0) if size is None else size for size in cast.type.shape)
     reached = program.reach(cast.result)
-    uses = [use for value in reached for use in program.uses.get(value, ())]
+    uses = program.uses_of(reached)
     home = next((chosen[value] for value in reached if value in chosen), position)
     bits, span = cast.type.bits, _span(cast, shape)
     untouched = span - touched(program, cast, shape) if span else 0

@@ -62,6 +62,6 @@ def _members(program: Program, choice: Choice) -> list[n.Value]:
 
 def _moved(program: Program, buffer: Buffer) -> bool:
     """Whether DMA touches a buffer."""
-    calls = (use.operation for value in program.reach(buffer.name) for use in program.uses.get(value, ()))
+    calls = (use.operation for use in program.uses_of(program.reach(buffer.name)))
     found = (template(call.callee) for call in calls if isinstance(call, n.Call))
     return any(t is not None and t.pipe in _MOVERS for t in found)

@@ -98,6 +98,10 @@ class Program:
                     reached.append(result)
         return reached
 
+    def uses_of(self, reached: Sequence[n.Value]) -> list[Use]:
+        """What is done to some values, in their order."""
+        return [use for value in reached for use in self.uses.get(value, ())]
+
 
 def program_of(function: n.Function) -> Program:
     """Line up a function's operations."""

@@ -43,7 +43,7 @@ def writers_of(program: Program, buffers: Sequence[Buffer]) -> Written:
     for (_, cast), buffer in zip(program.casts, buffers, strict=True):
         if not buffer.bytes:
             continue
-        uses = [use for value in program.reach(cast.result) for use in program.uses.get(value, ())]
+        uses = program.uses_of(program.reach(cast.result))
         if any(_writes(use) for use in uses):
             written.append(buffer)
             continue

@@ -127,19 +127,12 @@ def _schedule(times: list[float], cores: int, start_us: float) -> float:
     return max(end for end, _ in free)
 
 
-def _counts(recording: Recording, class_: int) -> Counter[int]:
-    counts: Counter[int] = Counter()
-    for trace in recording.classes[class_]:
-        counts.update(trace.events)
-    return counts
-
-
 def _traffic(recording: Recording, prices: Prices) -> tuple[float, float, float]:
     """Bytes read, written, and of the tensors that they touch, each at most once."""
     per_class = []
-    for class_ in range(len(recording.classes)):
+    for counts in recording.counts:
         sums: dict[int | str | None, list[float]] = {}
-        for event, count in _counts(recording, class_).items():
+        for event, count in counts.items():
             traffic = prices.traffic.get(event)
             if traffic is not None:
                 entry = sums.setdefault(traffic.base, [0.0, 0.0])
@@ -167,7 +160,7 @@ def _met_unknown(recording: Recording, prices: Prices) -> Counter[str]:
         return Counter()
     met: Counter[str] = Counter()
     for class_, blocks in Counter(recording.blocks).items():
-        for event, count in _counts(recording, class_).items():
+        for event, count in recording.counts[class_].items():
             issue = recording.table.events[event]
             if isinstance(issue, Issue) and issue.template.form in prices.unknown:
                 met[issue.template.form] += blocks * count
@@ -183,9 +176,10 @@ def core_names(kinds: tuple[str, ...]) -> list[str]:
 
 def _uses(recording: Recording, class_: int, block: Block, prices: Prices, end: int) -> tuple[CoreUse, ...]:
     uses = []
-    for name, trace, core in zip(core_names(recording.kinds), recording.classes[class_], block.cores, strict=True):
+    names = core_names(recording.kinds)
+    for name, counts, core in zip(names, recording.core_counts[class_], block.cores, strict=True):
         busy: Counter[str] = Counter({"S": core.scalar_busy})
-        for event, count in Counter(trace.events).items():
+        for event, count in counts.items():
             for pipe, time in _pipe_times(prices, event):
                 if pipe != "S":
                     busy[pipe] += count * time
@@ -209,9 +203,9 @@ def _pipe_times(prices: Prices, event: int) -> list[tuple[str, int]]:
 def _cost_lines(recording: Recording, class_: int, prices: Prices, end: int, to_us: float) -> tuple[CostLine, ...]:
     """What takes time on a pipe, by place; of two vector cores the mean, so that shares of a pipe add up to its use."""
     spent: dict[tuple[str, int | None], tuple[float, int]] = {}  # ticks on a core, and how often on all
-    for kind, trace in zip(recording.kinds, recording.classes[class_], strict=True):
+    for kind, counts in zip(recording.kinds, recording.core_counts[class_], strict=True):
         cores = recording.kinds.count(kind)
-        for event, count in Counter(trace.events).items():
+        for event, count in counts.items():
             source, step = recording.table.events[event], prices.steps[event]
             site = None if isinstance(source, Work) else source.site
             times = Counter({"S": step.scalar})
@@ -233,8 +227,7 @@ def _doubtful_shares(recording: Recording, prices: Prices, ends: list[int]) -> t
     """Of the block that has most of it: the share of its time in which elements move one by one, and the share of its
     moves' time in runs of less than 32 bytes."""
     gathers = small = 0.0
-    for class_, end in enumerate(ends):
-        counts = _counts(recording, class_)
+    for counts, end in zip(recording.counts, ends, strict=True):
         one_by_one = sum(count * prices.gathers[event] for event, count in counts.items() if event in prices.gathers)
         moves = {event: count * prices.steps[event].busy for event, count in counts.items() if event in prices.traffic}
         short = sum(time for event, time in moves.items() if event in prices.small)

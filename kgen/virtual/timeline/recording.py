@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from kgen.errors import KgenError
 from kgen.virtual.hivm.nodes import Function, Module
@@ -29,6 +31,16 @@ class Recording:
     recorded: int  # blocks that were recorded; the others are taken to be as their nearest neighbour
     table: Table
     notes: Notes
+
+    @cached_property
+    def core_counts(self) -> tuple[tuple[Counter[int], ...], ...]:
+        """How often each event occurs, by class and core."""
+        return tuple(tuple(Counter(trace.events) for trace in traces) for traces in self.classes)
+
+    @cached_property
+    def counts(self) -> tuple[Counter[int], ...]:
+        """The same over the cores of a block, by class."""
+        return tuple(sum(cores, Counter()) for cores in self.core_counts)
 
 
 def record(
